@@ -1,0 +1,1 @@
+"""The rules, without clock and without I/O."""

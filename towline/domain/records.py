@@ -1,0 +1,104 @@
+"""What is asked of the records, and what they answer."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from towline.domain.containers import ContainerExit
+from towline.domain.lifecycle import Reason, Transition
+from towline.domain.sessions import Actor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Reserve capacity for every kernel of the session, all or none, and record PENDING → SCHEDULED → PREPARING."""
+
+    session_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """Agent ids by kernel index; empty: not now (`reason`, `message` say why), or never where `never` is set.
+
+    Asking again after a success answers the same placement.
+    """
+
+    agents: tuple[str, ...] = ()
+    never: bool = False
+    reason: Reason | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelFacts:
+    """What became known of a kernel; None leaves the stored value."""
+
+    kernel: int
+    digest: str | None = None
+    stale: bool | None = None
+    container_id: str | None = None
+    started_at: datetime | None = None
+    ports: dict[str, tuple[int, ...]] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Note:
+    """An event that is not a transition: a verdict, an attempt. `key` is unique in the session: noting twice stores once."""
+
+    key: str
+    kind: str
+    message: str
+    kernel: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """Transitions, in order, with the facts and notes that belong to them. A step whose `from` is no longer so is dropped."""
+
+    session_id: str
+    transitions: tuple[Transition, ...] = ()
+    facts: tuple[KernelFacts, ...] = ()
+    notes: tuple[Note, ...] = ()
+    waiting_reason: Reason | None = None
+    waiting_message: str = ""
+    """Shown beside a status that is not final: why it is waiting."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finish:
+    """The final transitions, the ends of the containers, and the freeing of what the session held: one transaction."""
+
+    session_id: str
+    transitions: tuple[Transition, ...]
+    exits: tuple[ContainerExit, ...] = ()
+    actor: Actor | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    """`woken`: sessions waiting for capacity, in the order in which they shall try again."""
+
+    woken: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentFacts:
+    """What an agent says of itself. Capacity in cores, bytes and whole GPUs; `platform` as `linux/amd64`."""
+
+    agent_id: str
+    boot_id: str
+    cpu: float
+    memory_bytes: int
+    gpu: int = 0
+    platform: str = ""
+    engine_version: str = ""
+    store_kind: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordAgent:
+    """An agent's presence: `online` with its facts, or lost."""
+
+    facts: AgentFacts
+    online: bool

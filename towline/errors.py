@@ -1,0 +1,99 @@
+"""The exceptions of Towline. Each carries a code, says whether trying again can help, and has a sentence for people.
+
+TowlineError
+├── InvalidInputError        refused before anything is stored or started; names the fields
+├── NotFoundError            no such session, kernel, pull, agent (or not the caller's to see)
+├── ForbiddenError           the caller is known and may not do this
+├── UnauthenticatedError     no token, or one that is not valid
+├── ConflictError            same idempotency key with another body; a status that forbids the act
+├── UnavailableError         a service that is needed does not answer (Temporal, Postgres)
+└── EngineError              the Docker Engine or a registry said no
+    ├── PullError            a pull failed, with the reason that a session shows
+    └── ContainerError       create, start, stop or remove failed
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from towline.domain.lifecycle import Reason
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldProblem:
+    """One refused field: where (`resources.memory`) and why, in a sentence."""
+
+    field: str
+    problem: str
+
+
+class TowlineError(Exception):
+    """The root. `code` is for machines and stable, `message` for people; `retryable` says if trying again can help."""
+
+    code: str = "internal"
+    retryable: bool = False
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message: Final = message
+
+
+class InvalidInputError(TowlineError):
+    """Input that can never be accepted. `fields` names each refused field."""
+
+    code = "invalid-input"
+
+    def __init__(self, message: str, *, fields: tuple[FieldProblem, ...] = ()) -> None:
+        super().__init__(message)
+        self.fields: Final = fields
+
+
+class NotFoundError(TowlineError):
+    """The thing does not exist, or is not the caller's to see (both look the same on purpose)."""
+
+    code = "not-found"
+
+
+class ForbiddenError(TowlineError):
+    """The caller is known, and this is not theirs to do."""
+
+    code = "forbidden"
+
+
+class UnauthenticatedError(TowlineError):
+    """No bearer token, or one that is unknown, expired or revoked."""
+
+    code = "unauthenticated"
+
+
+class ConflictError(TowlineError):
+    """The request contradicts what is already so."""
+
+    code = "conflict"
+
+
+class UnavailableError(TowlineError):
+    """A service that is needed does not answer now."""
+
+    code = "unavailable"
+    retryable = True
+
+
+class EngineError(TowlineError):
+    """The Docker Engine or a registry refused or failed. `reason` is what the session will show."""
+
+    def __init__(
+        self, message: str, *, reason: Reason, retryable: bool, retry_after_seconds: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.reason: Final = reason
+        self.code = reason.value
+        self.retryable = retryable
+        self.retry_after_seconds: Final = retry_after_seconds
+
+
+class PullError(EngineError):
+    """A check or a pull of an image failed."""
+
+
+class ContainerError(EngineError):
+    """Creating, starting, stopping or removing a container failed."""
