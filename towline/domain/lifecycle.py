@@ -136,25 +136,30 @@ def advance(current: Status, to: Status) -> bool:
     return True
 
 
-_LEAST_ADVANCED: Final[tuple[Status, ...]] = (_S.PENDING, _S.SCHEDULED)
-_BUSIEST: Final[tuple[Status, ...]] = (_S.PULLING, _S.PREPARING, _S.CREATING, _S.PREPARED)
+_ENDING: Final = frozenset({_S.TERMINATING, _S.CANCELLED, _S.ERROR})
+_SLOWEST_FIRST: Final[tuple[Status, ...]] = (
+    _S.PENDING,
+    _S.SCHEDULED,
+    _S.PULLING,
+    _S.PREPARING,
+    _S.CREATING,
+    _S.PREPARED,
+    _S.RUNNING,
+)
 
 
 def session_status_of(kernels: Iterable[Status]) -> Status:
     """The session's status, a pure function of its kernels' statuses.
 
-    While kernels live: one ending kernel makes the session TERMINATING; then PENDING and SCHEDULED win (all are placed,
-    or none is), then PULLING beats PREPARING beats CREATING beats PREPARED; RUNNING needs all. When all have ended, ERROR
-    beats CANCELLED beats TERMINATED.
+    When all have ended, ERROR beats CANCELLED beats TERMINATED. Before that, one kernel that is ending, cancelled or failed
+    makes the session TERMINATING (a kernel that has done its work does not: the others go on); then PENDING and SCHEDULED
+    win (all are placed, or none is), PULLING beats PREPARING beats CREATING beats PREPARED, and RUNNING comes last.
     """
-    statuses = tuple(kernels)
+    statuses = frozenset(kernels)
     if not statuses:
         raise ValueError("a session has at least one kernel")
-    if all(status in FINAL for status in statuses):
+    if statuses <= FINAL:
         return next(end for end in (_S.ERROR, _S.CANCELLED, _S.TERMINATED) if end in statuses)
-    if any(status in FINAL or status is _S.TERMINATING for status in statuses):
+    if statuses & _ENDING:
         return _S.TERMINATING
-    for status in (*_LEAST_ADVANCED, *_BUSIEST):
-        if status in statuses:
-            return status
-    return _S.RUNNING
+    return next(status for status in _SLOWEST_FIRST if status in statuses)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from towline.domain.progress import Verdict
 from towline.domain.sessions import PullPolicy
 
 
@@ -62,3 +63,19 @@ class PulledImage:
     bytes_pulled: int = 0
     attempts: int = 0
     duration_seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PullStarted:
+    """Payload of the signal `pull_started`: this agent has begun to pull, or has joined a pull, for the session."""
+
+    agent_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PullVerdict:
+    """Payload of the signal `pull_verdict`: what is thought of the pull on this agent has changed."""
+
+    agent_id: str
+    verdict: Verdict
+    reason: str = ""

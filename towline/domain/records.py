@@ -65,10 +65,16 @@ class Record:
 
 @dataclass(frozen=True, kw_only=True)
 class Finish:
-    """The final transitions, the ends of the containers, and the freeing of what the session held: one transaction."""
+    """The final transitions, the ends of the containers, and the freeing of what the session held: one transaction.
+
+    `reason` and `message` are the session's own; the first Finish that reaches a final status wins, a later one only adds
+    exits and logs that were not known yet.
+    """
 
     session_id: str
-    transitions: tuple[Transition, ...]
+    transitions: tuple[Transition, ...] = ()
+    reason: Reason
+    message: str = ""
     exits: tuple[ContainerExit, ...] = ()
     actor: Actor | None = None
     why: str = ""
