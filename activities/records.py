@@ -2,6 +2,9 @@
 
 from typing import Protocol
 
+from temporalio import activity
+
+from towline.domain.queues import ActivityName
 from towline.domain.records import Finish, Finished, Place, Placement, Record, RecordAgent
 
 
@@ -24,3 +27,31 @@ class Records(Protocol):
     async def record_agent(self, request: RecordAgent) -> Finished:
         """Write the agent's presence; answers who waits for capacity."""
         ...
+
+
+class RecordActivities:
+    """The records as activities. An error (Postgres is away) is retried for as long as it takes: a decision once made is
+    never lost for want of a place to write it down."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+
+    @activity.defn(name=ActivityName.PLACE)
+    async def place(self, request: Place) -> Placement:
+        """Choose agents and reserve."""
+        return await self._records.place(request)
+
+    @activity.defn(name=ActivityName.RECORD)
+    async def record(self, request: Record) -> None:
+        """Write transitions, facts and notes."""
+        await self._records.record(request)
+
+    @activity.defn(name=ActivityName.FINISH)
+    async def finish(self, request: Finish) -> Finished:
+        """Write the end and free what was held."""
+        return await self._records.finish(request)
+
+    @activity.defn(name=ActivityName.RECORD_AGENT)
+    async def record_agent(self, request: RecordAgent) -> Finished:
+        """Write the agent's presence."""
+        return await self._records.record_agent(request)

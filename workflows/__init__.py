@@ -1,0 +1,1 @@
+"""The durable story: no I/O, no settings, no clock but `workflow.now()`."""

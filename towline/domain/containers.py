@@ -24,7 +24,7 @@ class StartedContainer:
     """`ports` maps `80/tcp` to the host ports that the engine published."""
 
     container_id: str
-    started_at: datetime
+    started_at: datetime | None
     ports: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
