@@ -1,0 +1,78 @@
+"""Writing down what the session workflow has decided: records, search attributes, current details."""
+
+from temporalio import workflow
+
+from towline.domain.lifecycle import Status, Transition
+from towline.domain.queues import ActivityName, Signal, session_workflow_id
+from towline.domain.records import Finish, Finished, Place, Placement, Record
+from workflows import options
+from workflows.display import Display, details_of
+from workflows.state import Ending, SessionState
+
+
+class Chronicle:
+    """The only code of the session workflow that writes. The state has changed before; this makes it seen."""
+
+    def __init__(self, state: SessionState) -> None:
+        self._state = state
+        self._display = Display()
+
+    async def place(self) -> Placement:
+        """Ask for agents. A success has been recorded with the reservation, in its transaction."""
+        spec = self._state.spec
+        placement: Placement = await workflow.execute_local_activity(
+            ActivityName.PLACE, Place(session_id=spec.session_id), result_type=Placement, **options.RECORDS
+        )
+        for kernel, agent_id in zip(self._state.kernels, placement.agents, strict=False):
+            kernel.agent_id = agent_id
+            kernel.status = Status.PREPARING
+        self._show()
+        return placement
+
+    async def write(self) -> None:
+        """Write down what is unwritten."""
+        unwritten = self._state.take_unwritten()
+        if not (unwritten.transitions or unwritten.facts or unwritten.notes):
+            return
+        record = Record(
+            session_id=self._state.spec.session_id,
+            transitions=tuple(unwritten.transitions),
+            facts=tuple(unwritten.facts),
+            notes=tuple(unwritten.notes),
+        )
+        self._show()
+        await workflow.execute_local_activity(ActivityName.RECORD, record, **options.RECORDS)
+
+    async def finish(self, steps: tuple[Transition, ...], ending: Ending) -> None:
+        """Write the end: the session holds nothing from here on. Wakes who waited for what it held."""
+        finish = Finish(
+            session_id=self._state.spec.session_id,
+            transitions=steps,
+            reason=ending.reason,
+            message=ending.message,
+            exits=tuple(kernel.exit for kernel in self._state.kernels if kernel.exit is not None),
+            actor=ending.actor,
+            why=ending.why,
+        )
+        self._show()
+        finished: Finished = await workflow.execute_local_activity(
+            ActivityName.FINISH, finish, result_type=Finished, **options.RECORDS
+        )
+        await wake(finished)
+
+    def _show(self) -> None:
+        changes = self._display.changes(self._state)
+        if changes:
+            workflow.upsert_search_attributes(changes)
+        workflow.set_current_details(details_of(self._state))
+
+
+async def wake(finished: Finished) -> None:
+    """Signal the sessions that wait for capacity. One that has ended meanwhile is passed over."""
+    for session_id in finished.woken:
+        handle = workflow.get_external_workflow_handle(session_workflow_id(session_id))
+        try:
+            await handle.signal(Signal.CAPACITY_FREED)
+        except Exception as error:
+            # Its workflow has ended, or is not started yet and will place itself when it is.
+            workflow.logger.info("could not wake %s: %s", session_id, error)

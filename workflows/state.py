@@ -1,0 +1,96 @@
+"""A session's whole state: given at start, handed on at continue-as-new, and nothing beside it."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from towline.domain.containers import ContainerExit
+from towline.domain.lifecycle import FINAL, Reason, Status, Transition, advance, session_status_of
+from towline.domain.pulling import PullVerdict
+from towline.domain.records import KernelFacts, Note
+from towline.domain.sessions import Actor, SessionSpec
+
+
+@dataclass(kw_only=True)
+class KernelState:
+    """One kernel. `started`: its container may exist on `agent_id`."""
+
+    status: Status = Status.PENDING
+    agent_id: str = ""
+    image_ref: str = ""
+    started: bool = False
+    exit: ContainerExit | None = None
+
+
+@dataclass(kw_only=True)
+class Ending:
+    """Why and how the session ends. `forced`: the final status is shown before the clean-up is done."""
+
+    reason: Reason
+    message: str = ""
+    actor: Actor | None = None
+    why: str = ""
+    forced: bool = False
+    failed: bool = False
+    """The end is an ERROR: nobody asked for it, and no command exited."""
+
+
+@dataclass(kw_only=True)
+class Unwritten:
+    """What has happened and is not yet in the records."""
+
+    transitions: list[Transition] = field(default_factory=list)
+    facts: list[KernelFacts] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
+class SessionState:
+    """The state of the session workflow. `apply` is the only setter of a kernel's status."""
+
+    spec: SessionSpec
+    kernels: list[KernelState] = field(default_factory=list)
+    ending: Ending | None = None
+    finished: bool = False
+    verdicts: dict[str, PullVerdict] = field(default_factory=dict)
+    notes_made: int = 0
+    running_since: datetime | None = None
+    unwritten: Unwritten = field(default_factory=Unwritten)
+
+    def __post_init__(self) -> None:
+        if not self.kernels:
+            self.kernels = [KernelState() for _ in range(self.spec.kernels)]
+
+    @property
+    def status(self) -> Status:
+        """The session's status, folded from its kernels."""
+        return session_status_of(kernel.status for kernel in self.kernels)
+
+    @property
+    def agents(self) -> list[str]:
+        """The agents of the session, each once, in the kernels' order."""
+        return list(dict.fromkeys(kernel.agent_id for kernel in self.kernels if kernel.agent_id))
+
+    def apply(self, index: int, to: Status, reason: Reason | None = None, message: str = "") -> None:
+        """Take a step with one kernel, to be written down later. After the end, a step is dropped."""
+        kernel = self.kernels[index]
+        if kernel.status is to or not advance(kernel.status, to):
+            return
+        step = Transition(kernel=index, from_status=kernel.status, to_status=to, reason=reason, message=message)
+        self.unwritten.transitions.append(step)
+        kernel.status = to
+
+    def apply_to_all(self, to: Status, reason: Reason | None = None, message: str = "") -> None:
+        """Take a step with every kernel that has not ended."""
+        for index, kernel in enumerate(self.kernels):
+            if kernel.status not in FINAL:
+                self.apply(index, to, reason, message)
+
+    def note(self, kind: str, message: str) -> None:
+        """Keep an event that is not a transition."""
+        self.notes_made += 1
+        self.unwritten.notes.append(Note(key=f"{kind}-{self.notes_made}", kind=kind, message=message))
+
+    def take_unwritten(self) -> Unwritten:
+        """Hand over what has to be written, and begin anew."""
+        taken, self.unwritten = self.unwritten, Unwritten()
+        return taken

@@ -1,0 +1,78 @@
+"""Waiting in the session workflow: every wait of its story ends early when the session's end has been asked for."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import TypeVar
+
+from temporalio import workflow
+
+from workflows import options
+from workflows.chronicle import Chronicle
+from workflows.closing import announce
+from workflows.state import SessionState
+
+T = TypeVar("T")
+
+
+class EndedError(Exception):
+    """The session's end has been decided: the story stops here, and the closing takes over."""
+
+
+class Steps:
+    """The waits of the story. Meanwhile they write down what signals brought."""
+
+    def __init__(self, state: SessionState, chronicle: Chronicle) -> None:
+        self._state = state
+        self._chronicle = chronicle
+
+    async def until(
+        self, done: Callable[[], bool], *, timeout: timedelta | None = None, timeout_of_wait: bool = False
+    ) -> bool:
+        """Wait for `done`. False: the time-out came first. Raises `EndedError` when the end was asked for."""
+        limit = options.CAPACITY_RECHECK if timeout_of_wait else timeout
+        deadline = None if limit is None else workflow.now() + limit
+        while True:
+            await self._chronicle.write()
+            if self._state.ending is not None:
+                raise EndedError
+            if done():
+                return True
+            left = None if deadline is None else deadline - workflow.now()
+            if left is not None and left <= timedelta():
+                return False
+            try:
+                await workflow.wait_condition(lambda: done() or self._has_news(), timeout=left)
+            except TimeoutError:
+                return done()
+
+    async def all_of(self, tasks: Sequence[asyncio.Task[T]]) -> list[T]:
+        """Wait for all, and return their results in order. When one fails, or the end is asked for, the others are cancelled and waited for, because a pull
+        that still runs, or a start that still may happen, would outlive what was decided.
+
+        Raises the first failure, or `EndedError`.
+        """
+        try:
+            await self.until(lambda: _failure(tasks) is not None or all(task.done() for task in tasks))
+        except EndedError:
+            await announce(self._state, self._chronicle)
+            raise
+        finally:
+            failure = _failure(tasks)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        if self._state.ending is not None:
+            raise EndedError
+        if failure is not None:
+            raise failure
+        return [task.result() for task in tasks]
+
+    def _has_news(self) -> bool:
+        unwritten = self._state.unwritten
+        return self._state.ending is not None or bool(unwritten.transitions or unwritten.notes)
+
+
+def _failure(tasks: Sequence[asyncio.Task[T]]) -> BaseException | None:
+    failures = (task.exception() for task in tasks if task.done() and not task.cancelled())
+    return next((failure for failure in failures if failure is not None), None)
