@@ -1,0 +1,112 @@
+"""Rates over a window, and an ETA that is absent, with a reason, where it would be a lie."""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+RATE_WINDOW_SECONDS: Final = 20.0
+WARM_UP_SECONDS: Final = 3.0
+UNSTEADY_FACTOR: Final = 2.0
+_SAMPLE_SECONDS: Final = 1.0
+_STEPS_IN_WINDOW: Final = 3
+_EXTRACT_PRIOR_BYTES_PER_S: Final = 50e6
+"""What a host extracts per second until it is measured: compressed bytes; conservative for random data on one core."""
+
+
+class _Sample(NamedTuple):
+    at: float
+    total: int
+
+
+class Meter:
+    """Bytes per second from a running total that never falls. `horizon_seconds`: how far back `average` can look."""
+
+    def __init__(self, horizon_seconds: float = RATE_WINDOW_SECONDS) -> None:
+        self._horizon = horizon_seconds
+        self._samples: deque[_Sample] = deque()
+        self._began: float | None = None
+
+    def observe(self, at: float, total: int) -> None:
+        """The running total at the monotonic second `at`. Only a raised one is a sample; the first call is the zero."""
+        samples = self._samples
+        if not samples:
+            self._began = at
+            samples.append(_Sample(at, total))
+            return
+        if total <= samples[-1].total:
+            return
+        sample = _Sample(at, total)
+        if len(samples) > 1 and at - samples[-2].at < _SAMPLE_SECONDS:
+            samples[-1] = sample
+        else:
+            samples.append(sample)
+        while len(samples) > _STEPS_IN_WINDOW + 1 and samples[1].at < at - self._horizon:
+            samples.popleft()
+
+    def rate(self, at: float) -> float | None:
+        """Average over the last window, or over the last steps where these come further apart. None before the first byte."""
+        samples = self._samples
+        if len(samples) < 2:
+            return None
+        start = self._start_of_window(at - RATE_WINDOW_SECONDS)
+        return _rate_between(samples[start], samples[-1], at)
+
+    def _start_of_window(self, since: float) -> int:
+        newest_allowed = max(0, len(self._samples) - 1 - _STEPS_IN_WINDOW)
+        start = 0
+        while start < newest_allowed and self._samples[start + 1].at <= since:
+            start += 1
+        return start
+
+    def average(self, at: float, window_seconds: float) -> float | None:
+        """Bytes per second over the whole last `window_seconds`; None while the history is shorter."""
+        if self._began is None or at - self._began < window_seconds:
+            return None
+        since = at - window_seconds
+        before = [sample for sample in self._samples if sample.at <= since]
+        start = before[-1] if before else self._samples[0]
+        return (self._samples[-1].total - start.count) / window_seconds
+
+    def warm(self, at: float) -> bool:
+        """Whether there has been enough to speak of a rate."""
+        return len(self._samples) > 1 and self._began is not None and at - self._began >= WARM_UP_SECONDS
+
+    def unsteady(self, at: float) -> bool:
+        """Whether the newest third of the window differs from all of it by more than a factor of two. Steps that come too
+        seldom to tell count as steady."""
+        recent = [sample for sample in self._samples if sample.at >= at - RATE_WINDOW_SECONDS / 3]
+        whole = self.rate(at)
+        if len(recent) <= _STEPS_IN_WINDOW or not whole:
+            return False
+        now = _rate_between(recent[0], recent[-1], at)
+        return not whole / UNSTEADY_FACTOR <= now <= whole * UNSTEADY_FACTOR
+
+
+def _rate_between(first: _Sample, last: _Sample, at: float) -> float:
+    return (last.total - first.total) / max(at - first.at, 1e-3)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Eta:
+    """Seconds to the end, or None with the reason."""
+
+    seconds: float | None = None
+    reason: str = ""
+
+
+def estimate(
+    *, to_download_bytes: int, to_extract_bytes: int, last_layer_bytes: int, download: Meter, extract: Meter, at: float
+) -> Eta:
+    """ETA of a pull that runs undisturbed. Extraction overlaps the download, but is serial and ends with the last layer."""
+    extract_rate = extract.rate(at) or _EXTRACT_PRIOR_BYTES_PER_S
+    if to_download_bytes <= 0:
+        return Eta(seconds=to_extract_bytes / extract_rate)
+    if not download.warm(at):
+        return Eta(reason="warming up")
+    rate = download.rate(at)
+    if not rate:
+        return Eta(reason="no byte has come yet")
+    if download.unsteady(at):
+        return Eta(reason="the rate is unsteady")
+    tail = min(to_extract_bytes, last_layer_bytes) / extract_rate
+    return Eta(seconds=max(to_download_bytes / rate + tail, to_extract_bytes / extract_rate))
