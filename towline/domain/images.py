@@ -25,7 +25,9 @@ _HOST: Final = re.compile(rf"(?:{_HOST_LABEL}(?:\.{_HOST_LABEL})*|\[[a-fA-F0-9:]
 _TAG: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _DIGEST: Final = re.compile(r"sha256:[a-f0-9]{64}")
 _IMAGE_ID: Final = re.compile(r"(?:sha256:)?[a-f0-9]{64}|sha256:[a-f0-9]{12,63}")
-_COMMAND: Final = re.compile(r"(?:sudo\s+)?(?:docker|podman|nerdctl)\s+(?:image\s+)?(?:pull|run)\b.*\s(?P<image>\S+)")
+_COMMAND: Final = re.compile(
+    r"(?:sudo\s+)?(?:docker|podman|nerdctl)\s+(?:image\s+)?(?:pull\s+(?P<image>\S+)|(?:pull|run|create)\b.*)"
+)
 _CATALOGUE: Final = re.compile(r"(?:https?://)?hub\.docker\.com/(?:_/|r/|u/|layers/)?(?P<image>[^\s?#]*)")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?P<rest>.*)", re.DOTALL)
 
@@ -104,7 +106,7 @@ def _refuse_what_is_no_reference(text: str) -> None:
         hint = f": {found['rest']}" if _looks_clean(found["rest"]) else ""
         raise _refused(f"It is a URL. Give the reference without the scheme{hint}")
     if found := _COMMAND.fullmatch(text):
-        hint = f": {found['image']}" if _looks_clean(found["image"]) else "."
+        hint = f": {found['image']}" if _looks_clean(found["image"] or "") else "."
         raise _refused(f"It is a command line. Give the image alone{hint}")
     if not text.isascii() or any(character <= " " or character == "\x7f" for character in text):
         raise _refused("It has a blank, a control character or a letter outside ASCII.")

@@ -65,7 +65,7 @@ class Meter:
         since = at - window_seconds
         before = [sample for sample in self._samples if sample.at <= since]
         start = before[-1] if before else self._samples[0]
-        return (self._samples[-1].total - start.count) / window_seconds
+        return (self._samples[-1].total - start.total) / window_seconds
 
     def warm(self, at: float) -> bool:
         """Whether there has been enough to speak of a rate."""
