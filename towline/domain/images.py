@@ -1,8 +1,10 @@
 """ImageRef: what somebody typed for an image, checked by Docker's grammar and normalised.
 
 The grammar is that of distribution's `reference` package. Where engines differ, the strictest verdict counts, so that
-nothing is accepted here which an engine then refuses: the name, registry included, has at most 255 characters (engines
-up to 26 count the registry, later ones do not), and a registry written in upper case needs a dot or a port.
+nothing is accepted here which an engine then refuses: the name, registry included, has at most 255 characters (older
+engines count the registry, later ones do not), a registry written in upper case needs a dot or a port, and a bare IPv6
+address is no registry. Two things are refused that engines let pass and then fail on: a port that no host has, and a host
+name with an underscore.
 """
 
 import re
@@ -21,7 +23,7 @@ _OFFICIAL: Final = "library"
 _COMPONENT: Final = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
 _HOST_LABEL: Final = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?"
 _PATH: Final = re.compile(rf"{_COMPONENT}(?:/{_COMPONENT})*")
-_HOST: Final = re.compile(rf"(?:{_HOST_LABEL}(?:\.{_HOST_LABEL})*|\[[a-fA-F0-9:]+\])(?::(?P<port>[0-9]+))?")
+_HOST: Final = re.compile(rf"{_HOST_LABEL}(?:\.{_HOST_LABEL})*(?::(?P<port>[0-9]+))?")
 _TAG: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _DIGEST: Final = re.compile(r"sha256:[a-f0-9]{64}")
 _IMAGE_ID: Final = re.compile(r"(?:sha256:)?[a-f0-9]{64}|sha256:[a-f0-9]{12,63}")
