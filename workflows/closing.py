@@ -51,6 +51,7 @@ class Closing:
         found = await end_container(kernel.agent_id, spec.session_id, index, grace_seconds=grace)
         if kernel.exit is None:
             kernel.exit = found
+            kernel.stopped = True
 
 
 async def _finish(state: SessionState, chronicle: Chronicle) -> None:
@@ -69,7 +70,7 @@ def _end_of(state: SessionState, kernel: KernelState) -> tuple[Status, Reason, s
     ending = _ending(state)
     if state.running_since is None:
         return (Status.ERROR if ending.failed else Status.CANCELLED), ending.reason, ending.message
-    own = None if kernel.exit is None else ending_of(kernel.exit)
+    own = None if kernel.exit is None or kernel.stopped else ending_of(kernel.exit)
     if own is not None and (ending.reason in OWN_ENDS):
         return (Status.ERROR if own.failed else Status.TERMINATED), own.reason, own.message
     if ending.failed:

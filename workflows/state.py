@@ -12,13 +12,14 @@ from towline.domain.sessions import Actor, SessionSpec
 
 @dataclass(kw_only=True)
 class KernelState:
-    """One kernel. `started`: its container may exist on `agent_id`."""
+    """One kernel. `started`: its container exists on `agent_id`, or did. `exit`: how it ended, by itself unless `stopped`."""
 
     status: Status = Status.PENDING
     agent_id: str = ""
     image_ref: str = ""
     started: bool = False
     exit: ContainerExit | None = None
+    stopped: bool = False
 
 
 @dataclass(kw_only=True)

@@ -1,0 +1,77 @@
+"""The ways from an agent to the workflows. A workflow that has ended is not an error; Temporal away is waited out."""
+
+import logging
+
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+from tenacity import AsyncRetrying, before_sleep_log, retry_if_exception, wait_exponential_jitter
+
+from towline.domain.containers import ContainerExit
+from towline.domain.pulling import PullStarted, PullVerdict
+from towline.domain.queues import Signal, agent_workflow_id, session_workflow_id
+from towline.domain.records import AgentFacts
+from workflows.session import Session
+from workflows.starting import start_agent
+
+_log = logging.getLogger(__name__)
+
+
+def _is_temporal_away(error: BaseException) -> bool:
+    return isinstance(error, RPCError) and error.status is not RPCStatusCode.NOT_FOUND
+
+
+class Links:
+    """Satisfies the Protocols `SessionSignals`, `KnownExits` and `AgentSignals` of the activities."""
+
+    def __init__(self, client: Client, agent_id: str) -> None:
+        self._client = client
+        self._agent_id = agent_id
+
+    async def pull_started(self, workflow_id: str, signal: PullStarted) -> None:
+        """Tell a session that its pull has begun."""
+        await self._signal(workflow_id, Signal.PULL_STARTED, signal)
+
+    async def pull_verdict(self, workflow_id: str, signal: PullVerdict) -> None:
+        """Tell a session what is thought of its pull."""
+        await self._signal(workflow_id, Signal.PULL_VERDICT, signal)
+
+    async def container_exited(self, session_id: str, exit_: ContainerExit) -> bool:
+        """Tell a session how a container ended. True: the session knows it for good, or is over."""
+        await self._signal(session_workflow_id(session_id), Signal.CONTAINER_EXITED, exit_)
+        return True
+
+    async def hello(self, facts: AgentFacts) -> None:
+        """Tell the agent's workflow that the agent is here."""
+        await self._signal(agent_workflow_id(self._agent_id), "hello", facts)
+
+    async def announce(self) -> None:
+        """See to it that the agent's workflow runs."""
+        async for attempt in self._retrying():
+            with attempt:
+                await start_agent(self._client, self._agent_id)
+
+    async def exit_of(self, session_id: str, kernel: int) -> ContainerExit | None:
+        """What the session knows of a kernel's exit."""
+        handle = self._client.get_workflow_handle_for(Session.run, session_workflow_id(session_id))
+        async for attempt in self._retrying():
+            with attempt:
+                return await handle.query(Session.exit_of, kernel)
+        raise AssertionError("tenacity without a stop gives up only by raising")
+
+    async def _signal(self, workflow_id: str, name: str, payload: object) -> None:
+        handle = self._client.get_workflow_handle(workflow_id)
+        async for attempt in self._retrying():
+            with attempt:
+                try:
+                    await handle.signal(name, payload)
+                except RPCError as error:
+                    if error.status is not RPCStatusCode.NOT_FOUND:
+                        raise
+                    _log.info("%s is over; it does not need %s any more", workflow_id, name)
+
+    def _retrying(self) -> AsyncRetrying:
+        return AsyncRetrying(
+            retry=retry_if_exception(_is_temporal_away),
+            wait=wait_exponential_jitter(multiplier=0.2, max=5),
+            before_sleep=before_sleep_log(_log, logging.WARNING),
+        )

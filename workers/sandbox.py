@@ -1,0 +1,12 @@
+"""The workflow sandbox, kept on and kept cheap."""
+
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+PASSED_THROUGH = ("towline", "activities", "pydantic", "pydantic_core")
+"""Modules that workflows share with the process. They are pure (import contracts keep them so); without this every workflow
+instance would import them anew, which costs hundreds of milliseconds."""
+
+
+def sandboxed_runner() -> SandboxedWorkflowRunner:
+    """The runner that every worker, test and replay uses."""
+    return SandboxedWorkflowRunner(restrictions=SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH))
