@@ -68,7 +68,7 @@ class PullFold:
                 size=layer.size_bytes,
                 size_is_final=True,
                 counted=not layer.present,
-                places=layer.places,
+                places=layer.places if store is StoreKind.CLASSIC else 1,
                 steps_count_from_sight=store is StoreKind.CONTAINERD,
                 phase=_P.PRESENT if layer.present else _P.WAITING,
             )
@@ -230,12 +230,8 @@ class PullFold:
     def _total(self) -> tuple[int | None, bool]:
         if self._plan is not None:
             return sum(layer.size or 0 for layer in self._counted()), self._plan.total_is_final
-        sizes = [
-            max(layer.size or 0, layer.done)
-            for layer in self.layers.values()
-            if layer.size is not None and not self._is_outside(layer)
-        ]
-        return (sum(sizes) if sizes else None), False
+        at_least = sum(layer.size_floor for layer in self.layers.values() if not self._is_outside(layer))
+        return at_least or None, False
 
     def _counts(self) -> LayerCounts:
         tally = dict.fromkeys(LayerPhase, 0)
@@ -263,11 +259,12 @@ def _failure_of(message: Mapping[str, object]) -> str | None:
         text = detail.get("message")
         if isinstance(text, str) and text:
             return text
-    for key in ("error", "message"):
-        text = message.get(key)
-        if isinstance(text, str) and text and "status" not in message:
-            return text
-    return "the engine reported an error without a text" if detail else None
+    text = message.get("error")
+    if not text and "status" not in message:
+        text = message.get("message")
+    if isinstance(text, str) and text:
+        return text
+    return "the engine reported an error without a text" if detail or text else None
 
 
 def _detail_of(message: Mapping[str, object]) -> tuple[int | None, int | None, bool]:

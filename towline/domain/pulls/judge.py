@@ -9,6 +9,8 @@ from towline.domain.pulls.layers import LayerState
 from towline.domain.pulls.meter import Meter
 from towline.domain.pulls.thresholds import Thresholds
 
+__all__ = ["Judge", "Judgement", "Thresholds"]
+
 ENGINE_RETRIES: Final = 5
 """How often the classic store tries a layer again by default (`max-download-attempts`)."""
 _P: Final = LayerPhase
@@ -32,6 +34,7 @@ class Judge:
     def __init__(self, thresholds: Thresholds, begun_at: float) -> None:
         self._limits = thresholds
         self._begun_at = begun_at
+        self._downloads_since: float | None = None
         self._crawls_since: float | None = None
 
     def judge(
@@ -53,6 +56,7 @@ class Judge:
             return Judgement(verdict=Verdict.HEALTHY)
         if not fold.connected:
             return self._connecting(at)
+        downloads_since, self._downloads_since = self._downloads_since, None
         layers = tuple(fold.layers.values())
         if retrying := _retrying(layers, at):
             return retrying
@@ -62,6 +66,7 @@ class Judge:
         open_layers = [layer for layer in layers if not layer.has_all_bytes]
         if open_layers and all(layer.queued for layer in open_layers):
             return self._waiting(silent, behind)
+        self._downloads_since = at if downloads_since is None else downloads_since
         return self._downloading(fold, open_layers, meter, at, silent)
 
     def _connecting(self, at: float) -> Judgement:
@@ -92,26 +97,32 @@ class Judge:
         self, fold: PullFold, open_layers: list[LayerState], meter: Meter, at: float, silent: float
     ) -> Judgement:
         active = [layer for layer in open_layers if not layer.queued]
-        limit = self._limits.stall_after(fold.store, (layer.size for layer in active))
+        limit = self._limits.stall_after(fold.store, (layer.size for layer in active), meter.past_rate())
         if _passed(silent, limit):
             return _stalled(f"No byte of {_named(active)} for {silent:.0f} s.", silent)
-        window = max(self._limits.crawl_window_seconds, limit)
-        rate = meter.average(at, window) if self._limits.crawl_window_seconds else None
-        if rate is None or rate >= self._limits.floor_bytes_per_s:
+        reason = self._crawl(meter, at, max(self._limits.crawl_window_seconds, limit))
+        if reason is None:
             self._crawls_since = None
             return Judgement(verdict=Verdict.HEALTHY, stalled_for_seconds=silent)
         if self._crawls_since is None:
             self._crawls_since = at
-        reason = (
-            f"{rate:.0f} bytes/s over the last {window:.0f} s, below the floor of "
-            f"{self._limits.floor_bytes_per_s:.0f} bytes/s: {_named(active)}."
-        )
         return Judgement(
             verdict=Verdict.CRAWLING,
-            reason=reason,
+            reason=f"{reason}: {_named(active)}.",
             stalled_for_seconds=silent,
             abort=_passed(at - self._crawls_since, self._limits.crawl_abort_seconds),
         )
+
+    def _crawl(self, meter: Meter, at: float, window: float) -> str | None:
+        """Why it crawls. Only a window in which it did nothing but download can tell; it holds at least one step of the
+        engine's, so that a slow link is not taken for a dead one between two of them."""
+        if not self._limits.crawl_window_seconds or at - (self._downloads_since or at) < window:
+            return None
+        rate = meter.average(at, window)
+        if rate is None or rate >= self._limits.floor_bytes_per_s:
+            return None
+        floor = self._limits.floor_bytes_per_s
+        return f"{rate:.0f} bytes/s over the last {window:.0f} s, below the floor of {floor:.0f} bytes/s"
 
 
 def _passed(seconds: float, limit: float) -> bool:
@@ -145,7 +156,7 @@ def _retrying(layers: tuple[LayerState, ...], at: float) -> Judgement | None:
 def _named(layers: list[LayerState]) -> str:
     match layers:
         case []:
-            return "any layer"
+            return "the image"
         case [layer]:
             return f"layer {layer.id}"
         case [layer, *others]:

@@ -23,6 +23,7 @@ class LayerState:
     size_is_final: bool = False
     counted: bool = True
     places: int = 1
+    """How often the image has it. The classic store downloads it once and extracts it at each place."""
     steps_count_from_sight: bool = False
     """On the containerd store the first line shows bytes kept from an earlier pull, too: they were not transferred now."""
     phase: LayerPhase = _P.WAITING
@@ -40,6 +41,7 @@ class LayerState:
     retries: int = 0
     retry_until: float | None = None
     _base: int = 0
+    _most: int = 0
     _seen_bytes: bool = False
     _countdown: int = 0
 
@@ -52,6 +54,11 @@ class LayerState:
     def _moving_mark(self) -> int:
         # Seconds tick whether or not anything moves; a second place's extraction moves while `extracted` stands still.
         return self.extract_mark if self.places > 1 else 0
+
+    @property
+    def size_floor(self) -> int:
+        """A size that the layer has at least; never falls."""
+        return max(self.size or 0, self._most)
 
     @property
     def has_all_bytes(self) -> bool:
@@ -116,10 +123,17 @@ class LayerState:
             self.transferred += fresh
         self._seen_bytes = self._seen_bytes or done > 0
         self.done = max(self.done, done)
+        self._most = max(self._most, self.done)
 
     def retry(self, seconds: int, at: float) -> None:
-        """`Retrying in N seconds`. A number that does not go down by one starts the next try's countdown."""
+        """`Retrying in N seconds`. A number that does not go down starts the next try's countdown.
+
+        After a checksum that did not match, the engine begins at zero.
+        """
         self.mentioned = True
+        if self.has_all_bytes:
+            self._lose(self.done)
+            self.done = self.extracted = self._base = 0
         if self.phase is not _P.RETRYING or seconds >= self._countdown:
             self.retries += 1
         self._countdown = seconds
@@ -160,9 +174,10 @@ class LayerState:
     def exists(self) -> None:
         """`Already exists`. A blob that has two places is here only once no place needs it: then the plan knows."""
         self.mentioned = True
-        if self.places > 1 and self.counted and self.size_is_final:
-            return
-        self.keep()
+        if self._seen_bytes:
+            self.downloaded()
+        elif self.places == 1 or not self.counted:
+            self.keep()
 
     def keep(self) -> None:
         """The registry need not serve it: its bytes are here, and were not transferred now."""

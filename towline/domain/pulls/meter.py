@@ -9,6 +9,8 @@ WARM_UP_SECONDS: Final = 3.0
 UNSTEADY_FACTOR: Final = 2.0
 _SAMPLE_SECONDS: Final = 1.0
 _STEPS_IN_WINDOW: Final = 3
+_PAST_SECONDS: Final = 120.0
+_PAST_SECONDS_MIN: Final = 10.0
 _EXTRACT_PRIOR_BYTES_PER_S: Final = 50e6
 """What a host extracts per second until it is measured: compressed bytes; conservative for random data on one core."""
 
@@ -67,6 +69,17 @@ class Meter:
         start = before[-1] if before else self._samples[0]
         return (self._samples[-1].total - start.total) / window_seconds
 
+    def past_rate(self) -> float | None:
+        """Average before the last byte came, over two minutes at most: what the link could do. None where there is too
+        little past to tell."""
+        if self._began is None:
+            return None
+        last = self._samples[-1]
+        start = next(sample for sample in self._samples if sample is last or sample.at >= last.at - _PAST_SECONDS)
+        if last.at - start.at < _PAST_SECONDS_MIN:
+            return None
+        return (last.total - start.total) / (last.at - start.at)
+
     def warm(self, at: float) -> bool:
         """Whether there has been enough to speak of a rate."""
         return len(self._samples) > 1 and self._began is not None and at - self._began >= WARM_UP_SECONDS
@@ -95,11 +108,22 @@ class Eta:
 
 
 def estimate(
-    *, to_download_bytes: int, to_extract_bytes: int, last_layer_bytes: int, download: Meter, extract: Meter, at: float
+    *,
+    to_download_bytes: int,
+    to_extract_bytes: int,
+    last_layer_bytes: int,
+    download: Meter,
+    extract: Meter | None,
+    at: float,
 ) -> Eta:
-    """ETA of a pull that runs undisturbed. Extraction overlaps the download, but is serial and ends with the last layer."""
-    extract_rate = extract.rate(at) or _EXTRACT_PRIOR_BYTES_PER_S
+    """ETA of a pull that runs undisturbed. Extraction overlaps the download, but is serial and ends with the last layer.
+
+    `extract` None: the engine does not tell of bytes extracted.
+    """
+    extract_rate = (extract.rate(at) if extract else None) or _EXTRACT_PRIOR_BYTES_PER_S
     if to_download_bytes <= 0:
+        if extract is None:
+            return Eta(reason="this image store does not measure extraction")
         return Eta(seconds=to_extract_bytes / extract_rate)
     if not download.warm(at):
         return Eta(reason="warming up")

@@ -11,6 +11,8 @@ _MIB: Final = 1024 * 1024
 _CLASSIC_STEP_MAX: Final = 512 * 1024
 _MARGIN: Final = 1.25
 _FLOOR_WHERE_NONE: Final = 10_000.0
+_SLOWDOWN: Final = 50.0
+"""A link is not thought to become slower than by this factor from one moment to the next."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +28,8 @@ class Thresholds:
     stall_seconds: float | None = None
     """Without a changed byte or phase while layers download."""
     stall_min_seconds: float = 60.0
-    """The least that `stall_seconds` None derives."""
+    stall_max_seconds: float = 1800.0
+    """The least and the most that `stall_seconds` None derives."""
     floor_bytes_per_s: float = 10_000.0
     """The slowest link that is still served: below it over the window a pull crawls, and deadlines are derived from it."""
     crawl_window_seconds: float = 300.0
@@ -45,16 +48,17 @@ class Thresholds:
             if value is not None and (not math.isfinite(value) or value < 0):
                 raise ValueError(f"{field.name} must be 0 (never) or a positive number, not {value}")
 
-    def stall_after(self, store: StoreKind, sizes: Iterable[int | None]) -> float:
+    def stall_after(self, store: StoreKind, sizes: Iterable[int | None], past_rate: float | None = None) -> float:
         """Seconds without a changed byte after which these downloading layers count as stalled; 0 never.
 
         An engine tells of a layer only in steps, and layers that share a link step together: at the floor rate all of them
-        may be silent for as long as one step of each takes.
+        may be silent for as long as one step of each takes. `past_rate` is what the link did before the silence.
         """
         if self.stall_seconds is not None:
             return self.stall_seconds
         steps = sum(step_bytes(store, size) for size in sizes)
-        return max(self.stall_min_seconds, _MARGIN * steps / (self.floor_bytes_per_s or _FLOOR_WHERE_NONE))
+        slowest = max(self.floor_bytes_per_s or _FLOOR_WHERE_NONE, (past_rate or 0.0) / _SLOWDOWN)
+        return max(self.stall_min_seconds, min(self.stall_max_seconds, _MARGIN * steps / slowest))
 
     def extract_within(self, size_bytes: int) -> float:
         """Seconds that extracting `size_bytes` (compressed) may take without a sign; 0 never ends."""

@@ -9,7 +9,7 @@ from typing import Final
 from towline.domain.progress import MAX_LAYERS_SHOWN, LayerPhase, LayerProgress, PullPhase, PullProgress, Verdict
 from towline.domain.pulls.fold import PullFold, PullTotals
 from towline.domain.pulls.judge import Judge, Judgement
-from towline.domain.pulls.meter import RATE_WINDOW_SECONDS, Eta, Meter, estimate
+from towline.domain.pulls.meter import Eta, Meter, estimate
 from towline.domain.pulls.plan import PullPlan
 from towline.domain.pulls.stores import StoreKind
 from towline.domain.pulls.thresholds import Thresholds
@@ -75,7 +75,7 @@ class PullTracker:
         self._attempts_max = attempts_max
         self._carried = carried or Carried()
         self._judge = Judge(thresholds, begun_at) if begun_at is not None else None
-        self._download = Meter(horizon_seconds=4 * thresholds.crawl_window_seconds + RATE_WINDOW_SECONDS)
+        self._download = Meter(horizon_seconds=max(thresholds.crawl_window_seconds, thresholds.stall_max_seconds))
         self._extract = Meter()
         self._back_off: _BackOff | None = None
         self.fold.start_with(self._carried.kept_bytes)
@@ -156,7 +156,7 @@ class PullTracker:
             extracted_bytes=totals.extracted_bytes,
             layers=totals.layers,
             shown_layers=self._shown(),
-            rate_bytes_per_s=_rounded(None if phase is PullPhase.DONE else self._download.rate(at)),
+            rate_bytes_per_s=_rounded(self._rate(totals, at)),
             eta_seconds=_rounded(eta.seconds),
             eta_reason=eta.reason,
             attempt=self._attempt,
@@ -215,9 +215,14 @@ class PullTracker:
             to_extract_bytes=totals.bytes_total - totals.extracted_bytes,
             last_layer_bytes=self.fold.last_layer_bytes(),
             download=self._download,
-            extract=self._extract,
+            extract=self._extract if self.fold.store is StoreKind.CLASSIC else None,
             at=at,
         )
+
+    def _rate(self, totals: PullTotals, at: float) -> float | None:
+        """Of the download; None before its first byte and after its last."""
+        over = self.succeeded or totals.bytes_done == totals.bytes_total
+        return None if over else self._download.rate(at)
 
     def _shown(self) -> tuple[LayerProgress, ...]:
         """The layers that matter most now, in the image's order."""
