@@ -1,6 +1,7 @@
 """An agent's presence as one durable workflow: online while its long activity heartbeats, lost after a grace."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
@@ -13,11 +14,12 @@ from workflows.chronicle import wake
 
 @dataclass(kw_only=True)
 class AgentState:
-    """The workflow's whole state. `facts` None: the agent has not said hello yet."""
+    """The workflow's whole state. `facts` None: the agent has not said hello yet. `grace`: from silence to lost."""
 
     agent_id: str
     facts: AgentFacts | None = None
     online: bool = False
+    grace: timedelta = options.AGENT_LOST_GRACE
 
 
 @workflow.defn(name=WorkflowName.AGENT)
@@ -42,7 +44,7 @@ class Agent:
 
     async def _follow(self, attending: workflow.ActivityHandle[None]) -> None:
         # Whoever was online has stopped attending just now: a new worker may fetch the activity within the grace.
-        grace = options.AGENT_LOST_GRACE if self._state.online else None
+        grace = self._state.grace if self._state.online else None
         while not attending.done():
             try:
                 await workflow.wait_condition(lambda: attending.done() or self._unrecorded, timeout=grace)

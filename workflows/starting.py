@@ -1,11 +1,14 @@
 """Starting workflows from outside: the one place that knows their arguments."""
 
+from datetime import timedelta
+
 from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from towline.domain.queues import CONTROL_QUEUE, WorkflowName, agent_workflow_id, session_workflow_id
 from towline.domain.sessions import SessionSpec
+from workflows import options
 from workflows.agent import AgentState
 from workflows.display import attributes_at_start, summary_of
 from workflows.state import SessionState
@@ -30,11 +33,11 @@ async def start_session(client: Client, spec: SessionSpec) -> None:
         return
 
 
-async def start_agent(client: Client, agent_id: str) -> None:
+async def start_agent(client: Client, agent_id: str, *, grace: timedelta = options.AGENT_LOST_GRACE) -> None:
     """See to it that the agent's workflow runs. Raises `temporalio.service.RPCError` when Temporal does not answer."""
     await client.start_workflow(
         WorkflowName.AGENT,
-        AgentState(agent_id=agent_id),
+        AgentState(agent_id=agent_id, grace=grace),
         id=agent_workflow_id(agent_id),
         task_queue=CONTROL_QUEUE,
         id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,

@@ -3,7 +3,8 @@
 import pytest
 
 from tests.rig.eventually import eventually
-from tests.workflow.conftest import ADMIN, Fleet
+from tests.workflow.fleet import ADMIN, Fleet
+from tests.workflow.scenarios import reaches
 from towline.domain.lifecycle import Reason, Status
 from towline.domain.progress import Verdict
 from towline.domain.queues import Signal, kernel_start_workflow_id
@@ -15,20 +16,13 @@ WARM = [S.SCHEDULED, S.PREPARING, S.PREPARED, S.CREATING, S.RUNNING, S.TERMINATE
 COLD = [S.SCHEDULED, S.PREPARING, S.PULLING, S.PREPARED, S.CREATING, S.RUNNING, S.TERMINATED]
 
 
-async def reaches(fleet: Fleet, session_id: str, status: Status) -> None:
-    async def seen() -> None:
-        assert fleet.world.records.status(session_id) is status
-
-    await eventually(seen, timeout=10)
-
-
 class TestWarmStart:
     async def test_goes_through_the_statuses_and_ends_with_the_exit_code(self, fleet: Fleet) -> None:
         spec = fleet.spec()
         handle = await fleet.start(spec)
         await reaches(fleet, spec.session_id, S.RUNNING)
         await fleet.exit(spec, code=3)
-        assert await handle.result() == S.TERMINATED
+        assert await fleet.result(handle) == S.TERMINATED
         assert fleet.world.records.path(spec.session_id) == WARM
         [finish] = fleet.world.records.finishes[spec.session_id]
         assert finish.reason is Reason.EXITED
@@ -40,7 +34,7 @@ class TestWarmStart:
         handle = await fleet.start(spec)
         await reaches(fleet, spec.session_id, S.RUNNING)
         await fleet.exit(spec)
-        await handle.result()
+        await fleet.result(handle)
         child = fleet.client.get_workflow_handle(kernel_start_workflow_id(spec.session_id, 0))
         events = [event async for event in handle.fetch_history_events()]
         events += [event async for event in child.fetch_history_events()]
@@ -53,7 +47,7 @@ class TestWarmStart:
         await fleet.world.containers.starting.wait()
         await fleet.exit(spec, code=7)
         fleet.world.containers.gate.set()
-        await handle.result()
+        await fleet.result(handle)
         assert fleet.world.records.path(spec.session_id) == WARM
         assert fleet.world.records.finishes[spec.session_id][0].exits[0].exit_code == 7
 
@@ -63,7 +57,7 @@ class TestWarmStart:
             handle = await fleet.start(spec)
             await reaches(fleet, spec.session_id, S.RUNNING)
             await fleet.exit(spec, code=137, oom=oom)
-            await handle.result()
+            await fleet.result(handle)
             assert fleet.world.records.finishes[spec.session_id][0].reason is reason
 
 
@@ -76,7 +70,7 @@ class TestColdStart:
         fleet.world.images.gate.set()
         await reaches(fleet, spec.session_id, S.RUNNING)
         await fleet.exit(spec)
-        await handle.result()
+        await fleet.result(handle)
         assert fleet.world.records.path(spec.session_id) == COLD
         assert [note.kind for note in fleet.world.records.notes[spec.session_id]] == ["pulled"]
 
@@ -86,7 +80,7 @@ class TestColdStart:
         fleet.world.images.gate.set()
         spec = fleet.spec()
         handle = await fleet.start(spec)
-        assert await handle.result() == S.ERROR
+        assert await fleet.result(handle) == S.ERROR
         [finish] = fleet.world.records.finishes[spec.session_id]
         assert (finish.reason, finish.message) == (Reason.IMAGE_NOT_FOUND, "no such tag")
         assert fleet.world.containers.starts == 0
@@ -105,7 +99,7 @@ class TestColdStart:
         fleet.world.images.gate.set()
         await reaches(fleet, spec.session_id, S.RUNNING)
         await fleet.exit(spec)
-        await handle.result()
+        await fleet.result(handle)
 
     async def test_an_image_that_vanishes_before_create_is_brought_once_more(self, fleet: Fleet) -> None:
         gone = ContainerError("no such image", reason=Reason.IMAGE_VANISHED, retryable=False)
@@ -114,7 +108,7 @@ class TestColdStart:
         handle = await fleet.start(spec)
         await reaches(fleet, spec.session_id, S.RUNNING)
         await fleet.exit(spec)
-        await handle.result()
+        await fleet.result(handle)
         assert fleet.world.records.path(spec.session_id) == [
             *WARM[:4],
             S.PREPARING,
@@ -128,7 +122,7 @@ class TestColdStart:
         gone = ContainerError("no such image", reason=Reason.IMAGE_VANISHED, retryable=False)
         fleet.world.containers.failures = [gone, gone]
         spec = fleet.spec()
-        assert await (await fleet.start(spec)).result() == S.ERROR
+        assert await fleet.result(await fleet.start(spec)) == S.ERROR
         assert fleet.world.records.finishes[spec.session_id][0].reason is Reason.IMAGE_VANISHED
 
 
@@ -140,7 +134,7 @@ class TestEndingWhilePulling:
         handle = await fleet.start(spec)
         await reaches(fleet, spec.session_id, S.PULLING)
         await fleet.ask(spec, signal, why="changed my mind")
-        assert await handle.result() == S.CANCELLED
+        assert await fleet.result(handle) == S.CANCELLED
         path = fleet.world.records.path(spec.session_id)
         assert path == [S.SCHEDULED, S.PREPARING, S.PULLING, S.TERMINATING, S.CANCELLED]
         assert fleet.world.images.aborted == 1
@@ -152,7 +146,7 @@ class TestEndingWhilePulling:
         handle = await fleet.start(spec)
         await reaches(fleet, spec.session_id, S.PULLING)
         await fleet.ask(spec, Signal.FORCE_CANCEL, actor=ADMIN, why="stuck")
-        assert await handle.result() == S.CANCELLED
+        assert await fleet.result(handle) == S.CANCELLED
         assert fleet.world.records.path(spec.session_id)[-2:] == [S.PULLING, S.CANCELLED]
         [finish] = fleet.world.records.finishes[spec.session_id]
         assert finish.reason is Reason.CANCELLED_BY_ADMIN
@@ -168,7 +162,7 @@ class TestEndingWhilePulling:
         await fleet.ask(spec, Signal.CANCEL)
         await fleet.ask(spec, Signal.FORCE_CANCEL, actor=ADMIN)
         await fleet.ask(spec, Signal.TERMINATE)
-        assert await handle.result() == S.CANCELLED
+        assert await fleet.result(handle) == S.CANCELLED
         assert fleet.world.records.finishes[spec.session_id][0].reason is Reason.CANCELLED_BY_USER
         assert not fleet.world.records.holding
 
@@ -179,7 +173,7 @@ class TestEndingWhilePulling:
         await reaches(fleet, spec.session_id, S.PULLING)
         fleet.world.images.gate.set()
         await fleet.ask(spec, Signal.FORCE_CANCEL)
-        assert await handle.result() in {S.CANCELLED, S.TERMINATED}
+        assert await fleet.result(handle) in {S.CANCELLED, S.TERMINATED}
         assert not fleet.world.containers.containers
         assert not fleet.world.records.holding
 
@@ -193,7 +187,7 @@ class TestEndingLater:
         await fleet.ask(spec, Signal.FORCE_CANCEL)
         await reaches(fleet, spec.session_id, S.CANCELLED)
         fleet.world.containers.gate.set()
-        assert await handle.result() == S.CANCELLED
+        assert await fleet.result(handle) == S.CANCELLED
         assert not fleet.world.containers.containers
         assert fleet.world.containers.ends >= 1
 
@@ -203,7 +197,7 @@ class TestEndingLater:
         handle = await fleet.start(spec)
         await reaches(fleet, spec.session_id, S.RUNNING)
         await fleet.ask(spec, signal)
-        assert await handle.result() == S.TERMINATED
+        assert await fleet.result(handle) == S.TERMINATED
         assert fleet.world.records.path(spec.session_id) == [*WARM[:5], S.TERMINATING, S.TERMINATED]
         [finish] = fleet.world.records.finishes[spec.session_id]
         assert finish.reason is Reason.TERMINATED_BY_USER
@@ -221,7 +215,7 @@ class TestEndingLater:
         await reaches(fleet, spec.session_id, S.TERMINATED)
         assert fleet.world.containers.containers
         fleet.world.containers.end_gate.set()
-        assert await handle.result() == S.TERMINATED
+        assert await fleet.result(handle) == S.TERMINATED
         assert not fleet.world.containers.containers
         assert fleet.world.records.finishes[spec.session_id][-1].exits[0].exit_code == 143
 
@@ -229,7 +223,7 @@ class TestEndingLater:
         failure = ContainerError("exec: no such file", reason=Reason.COMMAND_NOT_FOUND, retryable=False)
         fleet.world.containers.failures = [failure]
         spec = fleet.spec()
-        assert await (await fleet.start(spec)).result() == S.ERROR
+        assert await fleet.result(await fleet.start(spec)) == S.ERROR
         assert fleet.world.records.finishes[spec.session_id][0].reason is Reason.COMMAND_NOT_FOUND
 
     async def test_the_time_limit_ends_a_running_session(self, fleet: Fleet) -> None:
@@ -246,7 +240,7 @@ class TestEndingLater:
         handle = await fleet.start(spec)
         await reaches(fleet, spec.session_id, S.PULLING)
         await handle.cancel()
-        assert await handle.result() == S.CANCELLED
+        assert await fleet.result(handle) == S.CANCELLED
         assert fleet.world.images.aborted == 1
         assert not fleet.world.records.holding
 
@@ -255,7 +249,7 @@ class TestPlacement:
     async def test_what_can_never_fit_is_refused_at_once(self, fleet: Fleet) -> None:
         fleet.world.records.never = True
         spec = fleet.spec()
-        assert await (await fleet.start(spec)).result() == S.ERROR
+        assert await fleet.result(await fleet.start(spec)) == S.ERROR
         assert fleet.world.records.finishes[spec.session_id][0].reason is Reason.CANNOT_EVER_FIT
 
     async def test_freed_capacity_wakes_who_waits(self, fleet: Fleet) -> None:
@@ -270,17 +264,17 @@ class TestPlacement:
 
         await eventually(waits, timeout=10)
         await fleet.exit(first)
-        await first_handle.result()
+        await fleet.result(first_handle)
         await reaches(fleet, second.session_id, S.RUNNING)
         await fleet.exit(second)
-        assert await second_handle.result() == S.TERMINATED
+        assert await fleet.result(second_handle) == S.TERMINATED
 
     async def test_a_waiting_session_can_be_cancelled(self, fleet: Fleet) -> None:
         fleet.world.records.capacity = 0
         spec = fleet.spec()
         handle = await fleet.start(spec)
         await fleet.ask(spec, Signal.CANCEL)
-        assert await handle.result() == S.CANCELLED
+        assert await fleet.result(handle) == S.CANCELLED
 
 
 class TestManyKernels:
@@ -291,7 +285,7 @@ class TestManyKernels:
         await reaches(fleet, spec.session_id, S.RUNNING)
         assert len(fleet.world.containers.containers) == 3
         await fleet.exit(spec, kernel=1, code=5)
-        assert await handle.result() == S.TERMINATED
+        assert await fleet.result(handle) == S.TERMINATED
         assert not fleet.world.containers.containers
         reasons = {step.kernel: step.reason for step in fleet.world.records.transitions[spec.session_id]}
         assert reasons == {0: Reason.PEER_ENDED, 1: Reason.EXITED, 2: Reason.PEER_ENDED}
@@ -305,4 +299,4 @@ class TestManyKernels:
         assert await handle.query(Session.exit_of, 1) is not None
         assert fleet.world.records.status(spec.session_id) is S.RUNNING
         await fleet.exit(spec, kernel=0, code=0)
-        assert await handle.result() == S.TERMINATED
+        assert await fleet.result(handle) == S.TERMINATED

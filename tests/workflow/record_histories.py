@@ -1,0 +1,55 @@
+"""Record the histories that `test_replay.py` replays: `python -m tests.workflow.record_histories [scenario …]`.
+
+Runs every scenario (or those named) on a Temporal dev server of its own, and writes one JSON file per workflow.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Final
+
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.testing import WorkflowEnvironment
+
+from tests.workflow.fleet import Fleet, program, register_search_attributes, workers_of
+from tests.workflow.scenarios import SCENARIOS, Scenario
+from tests.workflow.world import World
+from towline.domain.queues import session_workflow_id
+
+HISTORIES: Final = Path(__file__).parent / "histories"
+
+
+async def record(env: WorkflowEnvironment, name: str, scenario: Scenario) -> None:
+    """Run one scenario, and write the histories of the session and of its children."""
+    world = World()
+    workers = workers_of(env.client, world, ("a1",))
+    running = [asyncio.create_task(worker.run()) for worker in workers]
+    spec = await scenario(Fleet(client=env.client, world=world, env=env))
+    await _write(env.client, session_workflow_id(spec.session_id), HISTORIES / f"{name}.session.json")
+    async for child in env.client.list_workflows(f'ParentWorkflowId="{session_workflow_id(spec.session_id)}"'):
+        await _write(env.client, child.id, HISTORIES / f"{name}.kernel-start.json")
+    for worker in workers:
+        await worker.shutdown()
+    await asyncio.gather(*running)
+
+
+async def _write(client: Client, workflow_id: str, path: Path) -> None:
+    history = await client.get_workflow_handle(workflow_id).fetch_history()
+    path.write_text(history.to_json() + "\n")
+    sys.stdout.write(f"{path.name}: {len(history.events)} events\n")
+
+
+async def main(names: list[str]) -> None:
+    """Record the named scenarios, or all."""
+    HISTORIES.mkdir(exist_ok=True)
+    async with await WorkflowEnvironment.start_local(
+        dev_server_existing_path=program("temporal"), data_converter=pydantic_data_converter
+    ) as env:
+        await register_search_attributes(env.client)
+        for name in names or SCENARIOS:
+            await record(env, name, SCENARIOS[name])
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1:]))
