@@ -2,6 +2,8 @@
 
 import shutil
 import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -101,3 +103,12 @@ def workers_of(client: Client, world: World, agent_ids: tuple[str, ...]) -> list
             links=Links(client, agent_id),
         )
     return workers
+
+
+@asynccontextmanager
+async def running_fleet(env: WorkflowEnvironment, world: World) -> AsyncIterator[Fleet]:
+    """A control worker and two agents, for as long as the block lasts."""
+    async with AsyncExitStack() as stack:
+        for worker in workers_of(env.client, world, ("a1", "a2")):
+            await stack.enter_async_context(worker)
+        yield Fleet(client=env.client, world=world, env=env)

@@ -166,31 +166,36 @@ class TestEndingWhilePulling:
         assert fleet.world.records.finishes[spec.session_id][0].reason is Reason.CANCELLED_BY_USER
         assert not fleet.world.records.holding
 
-    async def test_a_pull_that_ends_at_that_instant_starts_nothing(self, fleet: Fleet) -> None:
-        fleet.world.images.present = False
-        spec = fleet.spec()
-        handle = await fleet.start(spec)
-        await reaches(fleet, spec.session_id, S.PULLING)
-        fleet.world.images.gate.set()
-        await fleet.ask(spec, Signal.FORCE_CANCEL)
-        assert await fleet.result(handle) in {S.CANCELLED, S.TERMINATED}
-        assert not fleet.world.containers.containers
-        assert not fleet.world.records.holding
+
+class TestRaces:
+    @pytest.mark.parametrize("round_", range(5))
+    async def test_a_pull_that_ends_at_the_instant_of_the_cancel_leaves_nothing(
+        self, dev_fleet: Fleet, round_: int
+    ) -> None:
+        dev_fleet.world.images.present = False
+        spec = dev_fleet.spec()
+        handle = await dev_fleet.start(spec)
+        await reaches(dev_fleet, spec.session_id, S.PULLING)
+        dev_fleet.world.images.gate.set()
+        await dev_fleet.ask(spec, Signal.FORCE_CANCEL)
+        assert await handle.result() in {S.CANCELLED, S.TERMINATED}
+        assert not dev_fleet.world.containers.containers
+        assert not dev_fleet.world.records.holding
+
+    async def test_cancel_during_start_leaves_no_container(self, dev_fleet: Fleet) -> None:
+        dev_fleet.world.containers.gate.clear()
+        spec = dev_fleet.spec()
+        handle = await dev_fleet.start(spec)
+        await dev_fleet.world.containers.starting.wait()
+        await dev_fleet.ask(spec, Signal.FORCE_CANCEL)
+        await reaches(dev_fleet, spec.session_id, S.CANCELLED)
+        dev_fleet.world.containers.gate.set()
+        assert await handle.result() == S.CANCELLED
+        assert not dev_fleet.world.containers.containers
+        assert dev_fleet.world.containers.ends >= 1
 
 
 class TestEndingLater:
-    async def test_cancel_during_start_leaves_no_container(self, fleet: Fleet) -> None:
-        fleet.world.containers.gate.clear()
-        spec = fleet.spec()
-        handle = await fleet.start(spec)
-        await fleet.world.containers.starting.wait()
-        await fleet.ask(spec, Signal.FORCE_CANCEL)
-        await reaches(fleet, spec.session_id, S.CANCELLED)
-        fleet.world.containers.gate.set()
-        assert await fleet.result(handle) == S.CANCELLED
-        assert not fleet.world.containers.containers
-        assert fleet.world.containers.ends >= 1
-
     @pytest.mark.parametrize("signal", [Signal.CANCEL, Signal.TERMINATE])
     async def test_a_running_session_is_stopped_with_grace(self, fleet: Fleet, signal: Signal) -> None:
         spec = fleet.spec(stop_grace_seconds=3.0)
