@@ -10,7 +10,7 @@ from tests.workflow.fleet import Fleet, program, register_search_attributes, run
 from tests.workflow.world import World
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 async def env() -> AsyncIterator[WorkflowEnvironment]:
     started = await WorkflowEnvironment.start_time_skipping(
         test_server_existing_path=program("temporal-test-server"), data_converter=pydantic_data_converter
