@@ -1,0 +1,143 @@
+"""What the engine's and the registries' words mean: the one place that reads error texts.
+
+The engine answers most registry errors with HTTP 500, so the text decides, not the status. The samples that the patterns
+were made from are recorded answers of dockerd 20.10 and 26.1 (both image stores) and podman 4.3; each is a test.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from towline.domain.lifecycle import Reason
+from towline.errors import ContainerError, PullError
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rule:
+    pattern: re.Pattern[str]
+    reason: Reason
+    retryable: bool
+    advice: str
+
+
+def _rule(pattern: str, reason: Reason, advice: str, *, retryable: bool = False) -> _Rule:
+    return _Rule(pattern=re.compile(pattern, re.IGNORECASE), reason=reason, retryable=retryable, advice=advice)
+
+
+_PULL_RULES: Final = (
+    _rule(r"no space left on device|disk quota exceeded", Reason.NO_SPACE, "free space on the agent, or unload images"),
+    _rule(
+        r"toomanyrequests|too many requests|\b429\b|rate limit",
+        Reason.RATE_LIMITED,
+        "the registry limits how often it may be asked; use a credential, a mirror, or wait",
+        retryable=True,
+    ),
+    _rule(
+        r"x509|certificate|tls: |http: server gave HTTP response to HTTPS client|first record does not look like a TLS",
+        Reason.TLS,
+        "the agent does not trust the registry's certificate, or speaks HTTPS to a plain registry",
+    ),
+    _rule(r"no such host|server misbehaving|name resolution", Reason.DNS, "check the registry's name", retryable=True),
+    _rule(
+        r"connection refused|no route to host|network is unreachable",
+        Reason.CONNECTION_REFUSED,
+        "no registry listens there; check host and port",
+        retryable=True,
+    ),
+    _rule(
+        r"no matching manifest|does not match the (specified|requested) platform|image operating system|"
+        r"cannot be used on this platform|was found but its platform",
+        Reason.PLATFORM_MISMATCH,
+        "the image has no variant for this agent's platform",
+    ),
+    _rule(
+        r"verification failed|unexpected commit digest|digest.{0,40}mismatch|failed size validation",
+        Reason.DIGEST_MISMATCH,
+        "the registry served other bytes than it announced; push the image again",
+    ),
+    _rule(
+        r"no basic auth credentials|unauthorized|authentication required|\b401\b|incorrect username or password",
+        Reason.UNAUTHORIZED,
+        "the registry wants a valid credential",
+    ),
+    _rule(
+        r"pull access denied|requested access to the resource is denied|denied|forbidden|\b403\b",
+        Reason.ACCESS_DENIED,
+        "the image does not exist, or the credential may not read it",
+    ),
+    _rule(
+        r"manifest.{0,200}not found|manifest unknown|name unknown|repository .* not found|unknown blob|blob unknown|"
+        r": not found$|\b404\b",
+        Reason.IMAGE_NOT_FOUND,
+        "check the image's name and tag",
+    ),
+    _rule(
+        r"invalid reference format|invalid tag format|invalid repository", Reason.INVALID_REFERENCE, "check the image"
+    ),
+    _rule(
+        r"unexpected HTTP status|unexpected status|\b50[0-9]\b|invalid character|internal server error",
+        Reason.REGISTRY_ERROR,
+        "the registry failed; its operator has to look",
+        retryable=True,
+    ),
+    _rule(
+        r"connection reset|unexpected EOF|\bEOF\b|i/o timeout|deadline exceeded|timeout|broken pipe|"
+        r"failed to copy|short read|use of closed",
+        Reason.NETWORK,
+        "the connection to the registry broke",
+        retryable=True,
+    ),
+)
+
+
+def pull_failure(text: str, *, image: str, retry_after_seconds: float | None = None) -> PullError:
+    """The typed error for the engine's or a registry's `text` about a pull of `image`. Unknown words are retried."""
+    for rule in _PULL_RULES:
+        if rule.pattern.search(text):
+            return PullError(
+                f"{image}: {rule.advice} (said: {_short(text)})",
+                reason=rule.reason,
+                retryable=rule.retryable,
+                retry_after_seconds=retry_after_seconds if rule.reason is Reason.RATE_LIMITED else None,
+            )
+    return PullError(f"{image}: the engine said: {_short(text)}", reason=Reason.ENGINE_ERROR, retryable=True)
+
+
+_CONTAINER_RULES: Final = (
+    _rule(r"no such image|not found: manifest|image .* not found", Reason.IMAGE_VANISHED, "the image is gone"),
+    _rule(r"no command specified|no command", Reason.NO_COMMAND, "the image names no command; give one"),
+    _rule(
+        r"executable file not found|no such file or directory: unknown|permission denied: unknown|exec format error|"
+        r"stat .*: no such file|not a directory: unknown|is a directory: unknown",
+        Reason.COMMAND_NOT_FOUND,
+        "the command cannot be executed in this image",
+    ),
+    _rule(
+        r"port is already allocated|address already in use|failed to bind",
+        Reason.PORT_IN_USE,
+        "choose another host port",
+    ),
+    _rule(r"could not select device driver|nvidia", Reason.NO_DEVICE, "this agent has no such device"),
+    _rule(
+        r"invalid mount|mount path|bind source path|read-only file system|mounts denied",
+        Reason.MOUNT_INVALID,
+        "check the mounts",
+    ),
+    _rule(r"no space left on device", Reason.NO_SPACE, "free space on the agent"),
+)
+
+
+def container_failure(text: str, *, status: int | None = None) -> ContainerError:
+    """The typed error for the engine's `text` about a container. What is not known is the container's own failure, final
+    where the engine found fault with the request (HTTP 4xx), retried otherwise."""
+    for rule in _CONTAINER_RULES:
+        if rule.pattern.search(text):
+            return ContainerError(f"{rule.advice} (said: {_short(text)})", reason=rule.reason, retryable=rule.retryable)
+    return ContainerError(
+        f"the engine said: {_short(text)}", reason=Reason.CONTAINER_START_FAILED, retryable=status is None
+    )
+
+
+def _short(text: str) -> str:
+    one_line = " ".join(text.split())
+    return one_line if len(one_line) <= 600 else f"{one_line[:600]}…"
