@@ -13,6 +13,8 @@ __all__ = ["Judge", "Judgement", "Thresholds"]
 
 ENGINE_RETRIES: Final = 5
 """How often the classic store tries a layer again by default (`max-download-attempts`)."""
+_RECONNECT_SECONDS: Final = 2.0
+"""After a countdown's end the next line takes a moment: the verdict does not flap in between."""
 _P: Final = LayerPhase
 
 
@@ -141,11 +143,13 @@ def _last_sign(fold: PullFold, at: float) -> float:
 
 
 def _retrying(layers: tuple[LayerState, ...], at: float) -> Judgement | None:
-    counting = [layer for layer in layers if layer.retry_until is not None and layer.retry_until > at]
+    counting = [
+        layer for layer in layers if layer.retry_until is not None and layer.retry_until + _RECONNECT_SECONDS > at
+    ]
     if not counting:
         return None
     layer = min(counting, key=lambda one: one.retry_until or at)
-    seconds = (layer.retry_until or at) - at
+    seconds = max(0.0, (layer.retry_until or at) - at)
     return Judgement(
         verdict=Verdict.RETRYING,
         reason=f"The engine's retry {layer.retries} of {ENGINE_RETRIES} of layer {layer.id}, in {seconds:.0f} s.",

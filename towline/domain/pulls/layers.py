@@ -81,10 +81,11 @@ class LayerState:
     def download(self, current: int | None, total: int | None) -> None:
         """`Downloading`. `total` shrinks to the remainder when the engine resumes inside a pull; `current` then restarts."""
         self.mentioned = True
-        if current is None:
+        if current is None and total is None:
             if not self.has_all_bytes:
                 self._enter_download()
             return
+        current = current or 0
         retried = self.phase is _P.RETRYING
         base = self._base_of(total, retried=retried)
         now = base + current if self.size is None else min(self.size, base + current)
@@ -92,9 +93,10 @@ class LayerState:
         if claims_all and self.has_all_bytes:
             return
         self._base = base
+        from_zero = retried and base == 0 and total is not None
         if claims_all:
-            now = max(self.done, base)
-        if now < self.done or (retried and base == 0 and total is not None):
+            now = 0 if from_zero else max(self.done, base)
+        if now < self.done or from_zero:
             self._lose(self.done - base)
             self.done, self.extracted = now, 0
         self._believe(now)
