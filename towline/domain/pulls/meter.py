@@ -1,7 +1,8 @@
 """Rates over a window, and an ETA that is absent, with a reason, where it would be a lie."""
 
-from collections import deque
+from bisect import bisect_right
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 RATE_WINDOW_SECONDS: Final = 20.0
@@ -25,7 +26,7 @@ class Meter:
 
     def __init__(self, horizon_seconds: float = RATE_WINDOW_SECONDS) -> None:
         self._horizon = horizon_seconds
-        self._samples: deque[_Sample] = deque()
+        self._samples: list[_Sample] = []
         self._began: float | None = None
 
     def observe(self, at: float, total: int) -> None:
@@ -42,31 +43,29 @@ class Meter:
             samples[-1] = sample
         else:
             samples.append(sample)
-        while len(samples) > _STEPS_IN_WINDOW + 1 and samples[1].at < at - self._horizon:
-            samples.popleft()
+        del samples[: self._start_of_window(at - self._horizon)]
 
     def rate(self, at: float) -> float | None:
         """Average over the last window, or over the last steps where these come further apart. None before the first byte."""
         samples = self._samples
         if len(samples) < 2:
             return None
-        start = self._start_of_window(at - RATE_WINDOW_SECONDS)
-        return _rate_between(samples[start], samples[-1], at)
+        start, last = self._start_of_window(at - RATE_WINDOW_SECONDS), len(samples) - 1
+        usual_gap = (samples[last].at - samples[start].at) / (last - start)
+        return _rate_between(samples[start], samples[last], max(samples[last].at, at - usual_gap))
 
     def _start_of_window(self, since: float) -> int:
-        newest_allowed = max(0, len(self._samples) - 1 - _STEPS_IN_WINDOW)
-        start = 0
-        while start < newest_allowed and self._samples[start + 1].at <= since:
-            start += 1
-        return start
+        """Index of the sample that held at `since`, or of an earlier one where the steps come too seldom."""
+        return max(0, min(self._held_at(since), len(self._samples) - 1 - _STEPS_IN_WINDOW))
+
+    def _held_at(self, second: float) -> int:
+        return max(0, bisect_right(self._samples, second, key=attrgetter("at")) - 1)
 
     def average(self, at: float, window_seconds: float) -> float | None:
         """Bytes per second over the whole last `window_seconds`; None while the history is shorter."""
         if self._began is None or at - self._began < window_seconds:
             return None
-        since = at - window_seconds
-        before = [sample for sample in self._samples if sample.at <= since]
-        start = before[-1] if before else self._samples[0]
+        start = self._samples[self._held_at(at - window_seconds)]
         return (self._samples[-1].total - start.total) / window_seconds
 
     def past_rate(self) -> float | None:
@@ -75,7 +74,7 @@ class Meter:
         if self._began is None:
             return None
         last = self._samples[-1]
-        start = next(sample for sample in self._samples if sample is last or sample.at >= last.at - _PAST_SECONDS)
+        start = self._samples[self._held_at(last.at - _PAST_SECONDS)]
         if last.at - start.at < _PAST_SECONDS_MIN:
             return None
         return (last.total - start.total) / (last.at - start.at)
@@ -87,7 +86,7 @@ class Meter:
     def unsteady(self, at: float) -> bool:
         """Whether the newest third of the window differs from all of it by more than a factor of two. Steps that come too
         seldom to tell count as steady."""
-        recent = [sample for sample in self._samples if sample.at >= at - RATE_WINDOW_SECONDS / 3]
+        recent = self._samples[self._held_at(at - RATE_WINDOW_SECONDS / 3) + 1 :]
         whole = self.rate(at)
         if len(recent) <= _STEPS_IN_WINDOW or not whole:
             return False
