@@ -2,9 +2,11 @@
 
 import asyncio
 import math
+import shutil
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import docker
@@ -20,6 +22,8 @@ T = TypeVar("T")
 CALL_TIMEOUT_SECONDS: Final = 20.0
 PROBE_TIMEOUT_SECONDS: Final = 3.0
 _THREADS: Final = 48
+_ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm/v7", "i686": "386"}
+"""The kernel's names for machines, and those that images use."""
 
 
 class Engine:
@@ -80,6 +84,23 @@ class Engine:
     async def store_kind(self) -> StoreKind:
         """The kind of the engine's image store."""
         return store_kind_of(await self.info())
+
+    async def api_version(self) -> str:
+        """The Docker API's version that client and engine agreed on."""
+        return await self.call(lambda client: str(client.api_version))
+
+    async def free_bytes(self) -> int | None:
+        """Free bytes where the engine keeps its images; None where that is not on this machine."""
+        root = Path((await self.info()).get("DockerRootDir") or "/nonexistent")
+        if not self.url.startswith("unix://") or not await asyncio.to_thread(root.is_dir):
+            return None
+        return (await asyncio.to_thread(shutil.disk_usage, root)).free
+
+    async def platform(self) -> str:
+        """The engine's own platform, as `os/arch`."""
+        info = await self.info()
+        machine = str(info.get("Architecture", ""))
+        return f"{info.get('OSType', 'linux')}/{_ARCHITECTURES.get(machine, machine)}"
 
     async def responds(self) -> bool:
         """Whether the engine answers a question that a hung one does not (its `_ping` would answer all the same)."""

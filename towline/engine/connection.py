@@ -31,8 +31,10 @@ class OwnedSockets:
         """Whether `abort` was called."""
         return self._aborted
 
-    def register(self, sock: socket.socket) -> None:
+    def register(self, sock: socket.socket | None) -> None:
         """Take over a socket that has just connected."""
+        if sock is None:
+            return
         with self._lock:
             self._sockets.add(sock)
             if self._aborted:
