@@ -17,6 +17,7 @@ DEFAULT_REGISTRY: Final = "docker.io"
 DEFAULT_TAG: Final = "latest"
 NAME_LENGTH_MAX: Final = 255
 TAG_LENGTH_MAX: Final = 128
+_TEXT_LENGTH_MAX: Final = NAME_LENGTH_MAX + len(":") + TAG_LENGTH_MAX + len("@sha256:") + 64
 
 _LEGACY_REGISTRY: Final = "index.docker.io"
 _OFFICIAL: Final = "library"
@@ -30,7 +31,9 @@ _IMAGE_ID: Final = re.compile(r"(?:sha256:)?[a-f0-9]{64}|sha256:[a-f0-9]{12,63}"
 _COMMAND: Final = re.compile(
     r"(?:sudo\s+)?(?:docker|podman|nerdctl)\s+(?:image\s+)?(?:pull\s+(?P<image>\S+)|(?:pull|run|create)\b.*)"
 )
-_CATALOGUE: Final = re.compile(r"(?:https?://)?hub\.docker\.com/(?:_/|r/|u/|layers/)?(?P<image>[^\s?#]*)")
+_CATALOGUE: Final = re.compile(
+    r"(?:https?://)?hub\.docker\.com/(?:_/|r/|u/|layers/)?(?P<image>[^\s?#/]*(?:/[^\s?#/]+)?)\S*"
+)
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?P<rest>.*)", re.DOTALL)
 
 
@@ -101,6 +104,8 @@ def _refuse_what_is_no_reference(text: str) -> None:
     """Things that people paste, and image ids: each has its own sentence."""
     if not text:
         raise _refused("It is empty. Name an image, such as busybox or registry.example.com/team/app:1.0.")
+    if len(text) > _TEXT_LENGTH_MAX:
+        raise _refused(f"It is too long: the name may have {NAME_LENGTH_MAX} characters, the tag {TAG_LENGTH_MAX}.")
     if found := _CATALOGUE.fullmatch(text):
         hint = f" such as {found['image']}" if _PATH.fullmatch(found["image"]) else ""
         raise _refused(f"This is a catalogue page, not an image. Give the image's name{hint}.")
