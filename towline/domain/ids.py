@@ -12,6 +12,8 @@ LABEL_SESSION: Final = "io.towline.session"
 LABEL_KERNEL: Final = "io.towline.kernel"
 LABEL_AGENT: Final = "io.towline.agent"
 LABEL_OWNER: Final = "io.towline.owner"
+LABEL_FLEET: Final = "io.towline.fleet"
+LABEL_PREFIX: Final = "io.towline"
 
 
 def _random(length: int) -> str:
@@ -38,6 +40,15 @@ def container_name(session_id: str, kernel: int) -> str:
     return f"towline-{session_id}-{kernel}"
 
 
-def container_labels(*, session_id: str, kernel: int, agent_id: str, owner: str) -> dict[str, str]:
-    """Labels by which our containers are found again. Whatever lacks them is not ours and is never touched."""
-    return {LABEL_SESSION: session_id, LABEL_KERNEL: str(kernel), LABEL_AGENT: agent_id, LABEL_OWNER: owner}
+def container_labels(*, fleet_id: str, agent_id: str, session_id: str, kernel: int, owner: str) -> dict[str, str]:
+    """Labels by which our containers are found again. Whatever lacks them is not ours and is never touched.
+
+    The fleet's id keeps two installations apart that share an engine and have named their agents alike.
+    """
+    return {
+        LABEL_FLEET: fleet_id,
+        LABEL_AGENT: agent_id,
+        LABEL_SESSION: session_id,
+        LABEL_KERNEL: str(kernel),
+        LABEL_OWNER: owner,
+    }

@@ -83,7 +83,7 @@ class EngineImages:
             )
 
         end = await self._shared.join(
-            (request.digest or str(ref), request.platform),
+            (ref.name, request.digest or str(ref), request.platform),
             Waiter(name=request.waiter, priority=request.priority, on_change=show),
             lambda: Pull(self._engine, self._agent_id, work, store, self._settings),
         )

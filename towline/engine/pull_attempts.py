@@ -143,6 +143,7 @@ class Pull:
     async def _watch(self, reading: "asyncio.Task[StreamEnd]", on_change: Callable[[], None]) -> EngineError | None:
         deadline = self._deadline()
         begun = self._attempt_begun = time.monotonic()
+        on_change()
         while not reading.done():
             await asyncio.wait({reading}, timeout=TICK_SECONDS)
             await self._probe()
