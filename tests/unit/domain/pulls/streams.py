@@ -46,9 +46,13 @@ def read(name: str) -> Recording:
 
 
 def plan_for(recording: Recording) -> PullPlan:
-    """The plan that the manifest would have given, with the sizes that the stream names. Unnamed sizes count as 1,000."""
+    """The plan that the manifest would have given, with the sizes that the stream names. Unnamed sizes count as 1,000.
+
+    A layer that exists and is announced nevertheless has two places, of which one is above what the agent holds.
+    """
     sizes: dict[str, int] = {}
     present: set[str] = set()
+    announced: set[str] = set()
     for _, message in recording.lines:
         layer = message.get("id")
         if not isinstance(layer, str) or len(layer) != 12:
@@ -57,14 +61,25 @@ def plan_for(recording: Recording) -> PullPlan:
         sizes[layer] = max(sizes.get(layer, 0), detail.get("total", 0))
         if message.get("status") == "Already exists":
             present.add(layer)
-    return plan_of({layer: size or 1_000 for layer, size in sizes.items()}, present=present)
+        if message.get("status") == "Pulling fs layer":
+            announced.add(layer)
+    twice = present & announced
+    return plan_of({layer: size or 1_000 for layer, size in sizes.items()}, present=present - announced, twice=twice)
 
 
-def plan_of(sizes: Mapping[str, int], *, present: Iterable[str] = (), final: bool = True) -> PullPlan:
-    """A plan of layers by short id."""
-    held = set(present)
+def plan_of(
+    sizes: Mapping[str, int], *, present: Iterable[str] = (), twice: Iterable[str] = (), final: bool = True
+) -> PullPlan:
+    """A plan of layers by short id; those in `twice` have two places."""
+    held, doubled = set(present), set(twice)
     layers = tuple(
-        LayerPlan(digest=f"sha256:{layer:0<64}", size_bytes=size, diff_id=None, present=layer in held)
+        LayerPlan(
+            digest=f"sha256:{layer:0<64}",
+            size_bytes=size,
+            diff_id=None,
+            present=layer in held,
+            places=2 if layer in doubled else 1,
+        )
         for layer, size in sizes.items()
     )
     return PullPlan(

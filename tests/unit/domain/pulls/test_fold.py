@@ -1,7 +1,6 @@
 """The fold, line by line: each test names one thing that engines say."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
 
@@ -207,9 +206,7 @@ def test_what_comes_though_the_plan_had_it_raises_the_total_and_says_so() -> Non
 
 def twice(*messages: Mapping[str, object]) -> PullFold:
     """A fold of an image that has layer B at two places."""
-    plan = plan_of({A: 1000, B: 200})
-    first, second = plan.layers
-    return fold(*messages, plan=replace(plan, layers=(first, replace(second, places=2))))
+    return fold(*messages, plan=plan_of({A: 1000, B: 200}, twice=[B]))
 
 
 def test_a_layer_with_a_place_below_and_a_place_above_is_brought_without_a_restart() -> None:

@@ -36,6 +36,8 @@ SUCCEED = {
     "fresh_rnd300_3",
     "ok_via_proxy",
     "partial_layers_exist",
+    "repeated_layer",
+    "repeated_layer_above_its_prefix",
     "reset_once_midlayer",
     "throttled_rnd300_10MBps_per_conn",
     "two_clients_B_stays",
@@ -176,6 +178,12 @@ def test_layers_that_exist_are_present_and_not_to_be_brought() -> None:
         end = run(recording, planned=planned)[1][-1]
         assert (end.layers.present, end.layers.done) == (1, 6)
         assert end.bytes_total == 314_670_127
+
+
+def test_a_layer_repeated_above_what_the_agent_holds_is_brought_once_and_restarts_nothing() -> None:
+    end = run(read("repeated_layer_above_its_prefix"), planned=True)[1][-1]
+    assert (end.bytes_total, end.restarts) == (2_500_991 + 80 + 500_356, 0)
+    assert (end.layers.present, end.layers.done) == (1, 3)
 
 
 def test_a_layer_that_a_dying_pull_was_extracting_restarts_and_says_so() -> None:
