@@ -1,0 +1,99 @@
+"""The data directory: held by one stack at a time, and the record of the processes that a dead stack may have left."""
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+from towline.embedded.children import ProcessIdentity
+from towline.errors import ConflictError, UnavailableError
+
+_ENDING_SECONDS: Final = 10.0
+
+
+class DirectoryInUseError(ConflictError):
+    """Another live process holds the data directory; the message names both."""
+
+    code = "data-dir-in-use"
+
+
+@contextlib.contextmanager
+def held(directory: Path) -> Iterator[Path]:
+    """Create the directory where it is missing, and hold it. Raises `DirectoryInUseError` when somebody else does.
+
+    The hold ends with the process, however it ends.
+    """
+    directory = directory.expanduser().resolve()
+    directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+    path = directory / "lock"
+    with path.open("a+", encoding="ascii") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            holder = lock.read().strip() or "unknown"
+            raise DirectoryInUseError(
+                f"{directory} is in use by a running stack (pid {holder}); stop it, or choose another --data-dir"
+            ) from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield directory
+
+
+class ProcessRecord:
+    """The processes of a stack, in a file, so that the next one can end those that outlived it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: dict[str, ProcessIdentity] = {}
+
+    def add(self, name: str, pid: int) -> None:
+        """Note a started process."""
+        if identity := ProcessIdentity.of(pid):
+            self._known[name] = identity
+            self._write()
+
+    def remove(self, name: str) -> None:
+        """Forget one that has ended."""
+        if self._known.pop(name, None):
+            self._write()
+
+    def end_leftovers(self) -> tuple[str, ...]:
+        """End what a former stack left running, provably started by it. Returns the names of the parts."""
+        left = {name: identity for name, identity in self._read().items() if identity.is_alive}
+        for identity in left.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(identity.pid, signal.SIGKILL)
+        _wait_until_gone(left.values())
+        self._path.unlink(missing_ok=True)
+        return tuple(left)
+
+    def _read(self) -> dict[str, ProcessIdentity]:
+        try:
+            return {
+                name: ProcessIdentity(**identity)
+                for name, identity in json.loads(self._path.read_text(encoding="utf-8")).items()
+            }
+        except (FileNotFoundError, ValueError, TypeError, AttributeError):
+            return {}  # Never written, or cut by a power failure, after which nothing is left running either.
+
+    def _write(self) -> None:
+        new = self._path.with_suffix(".new")
+        new.write_text(json.dumps({name: asdict(identity) for name, identity in self._known.items()}), encoding="utf-8")
+        new.replace(self._path)
+
+
+def _wait_until_gone(identities: Iterable[ProcessIdentity]) -> None:
+    deadline = time.monotonic() + _ENDING_SECONDS
+    for identity in identities:
+        while identity.is_alive:
+            if time.monotonic() > deadline:
+                raise UnavailableError(f"process {identity.pid} of a former stack does not end")
+            time.sleep(0.02)
