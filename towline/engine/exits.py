@@ -83,7 +83,7 @@ class ExitWatcher:
                 await asyncio.sleep(_RECONNECT_SECONDS)
                 continue
             stream.start(
-                functools.partial(loop.call_soon_threadsafe, self._begin),
+                lambda container_id: loop.call_soon_threadsafe(self._begin, container_id),
                 functools.partial(loop.call_soon_threadsafe, ended.set),
             )
             try:

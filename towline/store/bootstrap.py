@@ -1,0 +1,30 @@
+"""The first superadmin: without one nobody could make any other user."""
+
+import asyncio
+from typing import Final
+
+from sqlalchemy import func, select
+
+from towline.store.database import Database
+from towline.store.identities import create_token, create_user
+from towline.store.rows import UserRow
+
+FIRST_USER: Final = "admin"
+
+
+def ensure_first_token(url: str) -> str | None:
+    """Make the user `admin` and a token where there is no user at all. Returns the token's text, once; None after that."""
+    return asyncio.run(_ensure(url))
+
+
+async def _ensure(url: str) -> str | None:
+    database = Database.open(url, pool_size=1)
+    try:
+        async with database.transaction() as tx:
+            if (await tx.execute(select(func.count()).select_from(UserRow))).scalar():
+                return None
+            await create_user(tx, name=FIRST_USER, role="superadmin")
+            _, plain = await create_token(tx, user=FIRST_USER, name="first")
+            return plain
+    finally:
+        await database.close()

@@ -1,0 +1,108 @@
+"""Moving kernels and writing events: the guarded updates that every use case shares."""
+
+from sqlalchemy import func, select, text
+from sqlmodel import col
+from sqlmodel.ext.asyncio.session import AsyncSession
+
+from towline.domain.lifecycle import FINAL, Status, Transition, session_status_of
+from towline.domain.records import Note
+from towline.store.database import EVENTS_CHANNEL
+from towline.store.rows import EventRow, KernelRow, SessionRow, utc_now
+
+
+class Journal:
+    """One session in one transaction, its row locked: events are numbered without gaps and nobody writes between."""
+
+    def __init__(self, tx: AsyncSession, session: SessionRow, kernels: list[KernelRow]) -> None:
+        self._tx = tx
+        self.session = session
+        self.kernels = {kernel.index: kernel for kernel in kernels}
+
+    @classmethod
+    async def open(cls, tx: AsyncSession, session_id: str) -> "Journal | None":
+        """Lock the session and read its kernels. None: there is no such session."""
+        session = await tx.get(SessionRow, session_id, with_for_update=True)
+        if session is None:
+            return None
+        query = select(KernelRow).where(col(KernelRow.session_id) == session_id).order_by(col(KernelRow.index))
+        return cls(tx, session, list((await tx.execute(query)).scalars()))
+
+    @property
+    def is_final(self) -> bool:
+        """The session has ended."""
+        return Status(self.session.status) in FINAL
+
+    def apply(self, step: Transition, *, actor: str | None = None) -> bool:
+        """Take a step if the kernel is where the step begins; a stale or repeated step is dropped. True if it was taken."""
+        kernel = self.kernels.get(step.kernel)
+        if kernel is None or kernel.status != step.from_status:
+            return False
+        kernel.status = step.to_status
+        kernel.reason = step.reason
+        kernel.message = step.message
+        if step.to_status in FINAL:
+            kernel.ended_at = utc_now()
+        self._refold()
+        self._event(
+            kind="transition",
+            kernel=step.kernel,
+            from_status=step.from_status,
+            to_status=step.to_status,
+            reason=step.reason,
+            message=step.message,
+            actor=actor,
+        )
+        return True
+
+    async def note(self, note: Note) -> None:
+        """Keep a note, once per key."""
+        query = select(func.count()).where(
+            col(EventRow.session_id) == self.session.id, col(EventRow.note_key) == note.key
+        )
+        if not (await self._tx.execute(query)).scalar():
+            self._event(kind=note.kind, kernel=note.kernel, message=note.message, note_key=note.key)
+
+    async def announce(self) -> None:
+        """Tell those who listen, when this transaction commits."""
+        await self._tx.execute(
+            text("SELECT pg_notify(:channel, :session_id)"),
+            {"channel": EVENTS_CHANNEL, "session_id": self.session.id},
+        )
+
+    def _refold(self) -> None:
+        status = session_status_of(Status(kernel.status) for kernel in self.kernels.values())
+        if self.session.status != status:
+            self.session.status = status
+            self.session.reason = None
+            self.session.message = ""
+        self.session.updated_at = utc_now()
+
+    def _event(
+        self,
+        *,
+        kind: str,
+        kernel: int | None,
+        message: str,
+        from_status: Status | None = None,
+        to_status: Status | None = None,
+        reason: str | None = None,
+        actor: str | None = None,
+        note_key: str | None = None,
+    ) -> None:
+        self.session.events += 1
+        self._tx.add(
+            EventRow(
+                session_id=self.session.id,
+                seq=self.session.events,
+                at=utc_now(),
+                kind=kind,
+                kernel=kernel,
+                from_status=from_status,
+                to_status=to_status,
+                session_status=self.session.status,
+                reason=reason,
+                message=message,
+                actor=actor,
+                note_key=note_key,
+            )
+        )

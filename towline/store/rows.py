@@ -1,0 +1,187 @@
+"""Tables. Rows are dumb: a SQLModel table class checks nothing, so rows are built from domain values only, and the
+database holds what must hold."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    DateTime,
+    ForeignKey,
+    Index,
+    LargeBinary,
+    String,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlmodel import Field, SQLModel
+
+from towline.domain.lifecycle import Status
+
+
+def utc_now() -> datetime:
+    """Now, aware."""
+    return datetime.now(UTC)
+
+
+def _moment(*, nullable: bool = False) -> Any:
+    return Column(DateTime(timezone=True), nullable=nullable)
+
+
+_STATUSES = ", ".join(f"'{status}'" for status in Status)
+
+
+class UserRow(SQLModel, table=True):
+    """Who may do what."""
+
+    __tablename__ = "users"
+    __table_args__ = (CheckConstraint("role IN ('superadmin', 'user')", name="users_role"),)
+
+    id: str = Field(primary_key=True)
+    name: str = Field(sa_column=Column(String, nullable=False, unique=True))
+    role: str
+    created_at: datetime = Field(default_factory=utc_now, sa_column=_moment())
+
+
+class TokenRow(SQLModel, table=True):
+    """A bearer token: its SHA-256, never itself."""
+
+    __tablename__ = "tokens"
+
+    id: str = Field(primary_key=True)
+    user_id: str = Field(sa_column=Column(ForeignKey("users.id", ondelete="CASCADE"), nullable=False, index=True))
+    hash: bytes = Field(sa_column=Column(LargeBinary, nullable=False, unique=True))
+    name: str = ""
+    created_at: datetime = Field(default_factory=utc_now, sa_column=_moment())
+    expires_at: datetime | None = Field(default=None, sa_column=_moment(nullable=True))
+    revoked_at: datetime | None = Field(default=None, sa_column=_moment(nullable=True))
+
+
+class SessionRow(SQLModel, table=True):
+    """A session. `spec` is what was asked; `status` is the fold of its kernels'; `dispatched_at` None: its workflow has not
+    been started yet."""
+
+    __tablename__ = "sessions"
+    __table_args__ = (
+        CheckConstraint(f"status IN ({_STATUSES})", name="sessions_status"),
+        UniqueConstraint("owner_id", "idempotency_key", name="sessions_idempotency"),
+        Index("sessions_by_age", "created_at", "id"),
+        Index("sessions_by_owner", "owner_id", "created_at", "id"),
+        Index("sessions_by_status", "status", "created_at", "id"),
+        Index("sessions_undispatched", "created_at", postgresql_where=text("dispatched_at IS NULL")),
+        Index("sessions_labels", "labels", postgresql_using="gin"),
+    )
+
+    id: str = Field(primary_key=True)
+    owner_id: str = Field(sa_column=Column(ForeignKey("users.id"), nullable=False))
+    name: str | None = None
+    kind: str
+    image: str = Field(index=True)
+    spec: dict[str, Any] = Field(sa_column=Column(JSONB, nullable=False))
+    labels: dict[str, str] = Field(default_factory=dict, sa_column=Column(JSONB, nullable=False))
+    priority: int = 10
+    status: str
+    reason: str | None = None
+    message: str = ""
+    ended_by: str | None = None
+    ended_why: str = ""
+    idempotency_key: str | None = None
+    body_hash: bytes = Field(sa_column=Column(LargeBinary, nullable=False))
+    events: int = 0
+    created_at: datetime = Field(default_factory=utc_now, sa_column=_moment())
+    updated_at: datetime = Field(default_factory=utc_now, sa_column=_moment())
+    dispatched_at: datetime | None = Field(default=None, sa_column=_moment(nullable=True))
+    ended_at: datetime | None = Field(default=None, sa_column=_moment(nullable=True))
+
+
+class KernelRow(SQLModel, table=True):
+    """One kernel of a session."""
+
+    __tablename__ = "kernels"
+    __table_args__ = (
+        CheckConstraint(f"status IN ({_STATUSES})", name="kernels_status"),
+        Index("kernels_by_agent", "agent_id", "status"),
+    )
+
+    session_id: str = Field(sa_column=Column(ForeignKey("sessions.id", ondelete="CASCADE"), primary_key=True))
+    index: int = Field(primary_key=True)
+    agent_id: str | None = None
+    status: str
+    reason: str | None = None
+    message: str = ""
+    digest: str | None = None
+    stale: bool = False
+    container_id: str | None = None
+    exit_code: int | None = None
+    oom_killed: bool = False
+    ports: dict[str, list[int]] = Field(default_factory=dict, sa_column=Column(JSONB, nullable=False))
+    started_at: datetime | None = Field(default=None, sa_column=_moment(nullable=True))
+    ended_at: datetime | None = Field(default=None, sa_column=_moment(nullable=True))
+    log_tail: bytes | None = Field(default=None, sa_column=Column(LargeBinary, nullable=True))
+    log_total_bytes: int = Field(default=0, sa_column=Column(BigInteger, nullable=False))
+    log_truncated: bool = False
+
+
+class EventRow(SQLModel, table=True):
+    """What happened to a session, numbered from 1 without gaps."""
+
+    __tablename__ = "events"
+    __table_args__ = (Index("events_note", "session_id", "note_key", unique=True),)
+
+    session_id: str = Field(sa_column=Column(ForeignKey("sessions.id", ondelete="CASCADE"), primary_key=True))
+    seq: int = Field(primary_key=True)
+    at: datetime = Field(default_factory=utc_now, sa_column=_moment())
+    kind: str
+    kernel: int | None = None
+    from_status: str | None = None
+    to_status: str | None = None
+    session_status: str
+    reason: str | None = None
+    message: str = ""
+    actor: str | None = None
+    note_key: str | None = None
+
+
+class AgentRow(SQLModel, table=True):
+    """An agent, as it last said of itself."""
+
+    __tablename__ = "agents"
+    __table_args__ = (
+        CheckConstraint("status IN ('ONLINE', 'LOST')", name="agents_status"),
+        CheckConstraint("cpu >= 0 AND memory_bytes >= 0 AND gpu >= 0", name="agents_capacity"),
+    )
+
+    id: str = Field(primary_key=True)
+    boot_id: str
+    status: str
+    cordoned: bool = False
+    cpu: float
+    memory_bytes: int = Field(sa_column=Column(BigInteger, nullable=False))
+    gpu: int = 0
+    platform: str = ""
+    engine_version: str = ""
+    store_kind: str = ""
+    labels: dict[str, str] = Field(default_factory=dict, sa_column=Column(JSONB, nullable=False))
+    seen_at: datetime = Field(default_factory=utc_now, sa_column=_moment())
+
+
+class LedgerRow(SQLModel, table=True):
+    """What a kernel holds of an agent, until `freed_at`. Usage is always the sum of these rows."""
+
+    __tablename__ = "ledger"
+    __table_args__ = (
+        CheckConstraint("cpu >= 0 AND memory_bytes >= 0 AND gpu >= 0", name="ledger_amounts"),
+        Index("ledger_held", "agent_id", postgresql_where=text("freed_at IS NULL")),
+    )
+
+    session_id: str = Field(sa_column=Column(ForeignKey("sessions.id", ondelete="CASCADE"), primary_key=True))
+    kernel: int = Field(primary_key=True)
+    agent_id: str = Field(sa_column=Column(ForeignKey("agents.id"), nullable=False))
+    cpu: float
+    memory_bytes: int = Field(sa_column=Column(BigInteger, nullable=False))
+    gpu: int = 0
+    reserved_at: datetime = Field(default_factory=utc_now, sa_column=_moment())
+    freed_at: datetime | None = Field(default=None, sa_column=_moment(nullable=True))
