@@ -26,7 +26,9 @@ SUCCEED = {
     "blob_500_once",
     "blob_503_once",
     "close_once_midlayer",
+    "containerd_lowest_layer_unpacked_before",
     "containerd_plain",
+    "containerd_repeated_layer",
     "containerd_repull_after_cancel",
     "containerd_throttled",
     "disconnect_then_repull",
@@ -204,13 +206,12 @@ def test_containerd_shows_kept_bytes_as_done_and_does_not_count_them_into_the_ra
 
 
 def test_containerd_passes_over_the_lowest_layer_when_it_was_unpacked_before() -> None:
-    recording = read("containerd_cut_once")
-    sizes = {layer.short_id: layer.size_bytes for layer in plan_for(recording).layers}
-    plan = plan_of({"e7eeb85df5c3": 1_064_338} | dict(sorted(sizes.items(), key=lambda item: item[1])))
-    tracker = a_tracker(plan, store=StoreKind.CONTAINERD)
-    shown = list(replay(tracker, recording.lines))
-    assert shown[-1].layers.present == 1
-    assert shown[-1].bytes_done == 12_985_760 + 1_064_338
+    sizes = {"fc73ee77b19d": 3_001_184, "6178ed7e3f85": 80, "74552c152f7e": 2_501_022, "25b51e1de079": 500_358}
+    tracker = a_tracker(plan_of(sizes), store=StoreKind.CONTAINERD)
+    shown = list(replay(tracker, read("containerd_lowest_layer_unpacked_before").lines))
+    assert [progress.bytes_done for progress in shown[:5]] == [0, 0, 0, 0, 80]
+    assert shown[6].bytes_done >= 3_001_184
+    assert (shown[-1].layers.present, shown[-1].layers.done, shown[-1].restarts) == (2, 2, 0)
 
 
 def verdicts(recording: Recording, thresholds: Thresholds) -> list[tuple[float, Verdict]]:
