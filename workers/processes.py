@@ -1,0 +1,101 @@
+"""What each worker process is made of, and its ordered stop."""
+
+import asyncio
+import logging
+import os
+from contextlib import AsyncExitStack
+
+from docker.constants import DEFAULT_UNIX_SOCKET
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.client import Client
+
+from towline.domain.records import AgentFacts
+from towline.engine.client import Engine
+from towline.engine.containers import EngineContainers
+from towline.engine.exits import ExitWatcher
+from towline.engine.facts import engine_facts, new_boot_id
+from towline.engine.images import EngineImages
+from towline.engine.pull_attempts import PullSettings
+from towline.engine.registry import Registries
+from towline.settings import Settings
+from towline.store.database import Database
+from towline.store.records import StoreRecords
+from workers.agent import agent_workers
+from workers.connection import connect
+from workers.control import control_worker
+from workers.links import Links
+from workers.shutdown import stop_requested
+
+_log = logging.getLogger(__name__)
+
+
+async def run_control(settings: Settings) -> None:
+    """The control worker, until SIGTERM or SIGINT."""
+    stop = stop_requested()
+    client = await connect(settings.temporal.address, settings.temporal.namespace, identity=f"control@{os.getpid()}")
+    database = Database.open(settings.database.url)
+    try:
+        async with control_worker(client, StoreRecords(database)):
+            _log.info("control worker ready")
+            await stop.wait()
+    finally:
+        await database.close()
+
+
+async def run_agent(settings: Settings, agent_id: str) -> None:
+    """The workers of one agent and its exit watcher, until SIGTERM or SIGINT. Containers go on without it."""
+    stop = stop_requested()
+    client = await connect(settings.temporal.address, settings.temporal.namespace, identity=f"agent/{agent_id}")
+    engine = Engine(settings.agent.docker_host or os.environ.get("DOCKER_HOST") or _default_docker_host())
+    registries = Registries()
+    links = Links(client, agent_id)
+    containers = EngineContainers(
+        engine=engine,
+        agent_id=agent_id,
+        fleet_id=await _fleet_id(client),
+        starts_max=settings.agent.starts_in_flight_max,
+    )
+    images = EngineImages(
+        engine=engine,
+        agent_id=agent_id,
+        registries=registries,
+        settings=PullSettings(thresholds=settings.pull.thresholds, attempts_max=settings.pull.attempts_max),
+        unique_pulls_max=settings.agent.unique_pulls_max,
+    )
+    boot_id = new_boot_id()
+
+    async def facts() -> AgentFacts:
+        return await engine_facts(
+            engine,
+            agent_id=agent_id,
+            boot_id=boot_id,
+            cpu=settings.agent.cpu,
+            memory_bytes=settings.agent.memory_bytes,
+            labels=dict(settings.agent.labels),
+        )
+
+    watching = asyncio.create_task(ExitWatcher(engine, containers, links.container_exited).run())
+    try:
+        async with AsyncExitStack() as stack:
+            for worker in agent_workers(
+                client, agent_id=agent_id, images=images, containers=containers, facts=facts, links=links
+            ):
+                await stack.enter_async_context(worker)
+            await links.announce()
+            _log.info("agent %s ready", agent_id)
+            await stop.wait()
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        await registries.close()
+        engine.close()
+
+
+def _default_docker_host() -> str:
+    return DEFAULT_UNIX_SOCKET.replace("http+unix", "unix")
+
+
+async def _fleet_id(client: Client) -> str:
+    """One per installation: the id of Temporal's namespace, which no other has."""
+    answer = await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
+    return answer.namespace_info.id
