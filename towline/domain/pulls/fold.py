@@ -21,6 +21,7 @@ _SUCCESS: Final = "Status: "
 _DIGEST: Final = re.compile(r"Digest: (sha256:[0-9a-f]{64})")
 _NAMES_A_TAG: Final = "Pulling from "
 _ODD_LINES_KEPT: Final = 8
+_ODD_LENGTH: Final = 80
 _P: Final = LayerPhase
 
 
@@ -60,7 +61,6 @@ class PullFold:
         self._plan = plan
         self._done = False
         self._total_raises = 0
-        self._bytes_moved = False
         self.layers: Final[dict[str, LayerState]] = {}
         for layer in plan.layers if plan else ():
             self.layers[layer.short_id] = LayerState(
@@ -69,7 +69,7 @@ class PullFold:
                 size_is_final=True,
                 counted=not layer.present,
                 places=layer.places if store is StoreKind.CLASSIC else 1,
-                steps_count_from_sight=store is StoreKind.CONTAINERD,
+                shows_kept_bytes=store is StoreKind.CONTAINERD,
                 phase=_P.PRESENT if layer.present else _P.WAITING,
             )
 
@@ -96,6 +96,8 @@ class PullFold:
         for layer_id, kept in kept_bytes.items():
             if (layer := self.layers.get(layer_id)) and layer.counted and kept > 0:
                 layer.done = min(kept, layer.size or kept)
+                if layer.done == layer.size:
+                    layer.phase = _P.DOWNLOADED
 
     def feed(self, message: Mapping[str, object], at: float) -> None:
         """Take one message that arrived at the monotonic second `at`."""
@@ -107,10 +109,12 @@ class PullFold:
             return
         if not self.connected:
             self.connected, self.last_change_at = True, at
-        layer = self._layer_of(message.get("id"), status)
-        if layer is None:
+        if not (layer_id := message.get("id")):
             self._take_general(status)
-            return
+        elif layer := self._layer_of(layer_id, status):
+            self._take_line(layer, status, message, at)
+
+    def _take_line(self, layer: LayerState, status: str, message: Mapping[str, object], at: float) -> None:
         before, counted = layer.token, layer.counted
         transferred, extracted = layer.transferred, layer.extracted
         self._take_layer(layer, status, message, at)
@@ -121,7 +125,6 @@ class PullFold:
         if layer.counted != counted and any(other.done for other in self._counted()):
             # The plan said that it was here. The total rises, so the percentage falls: that is announced as a restart.
             self._total_raises += 1
-        self._keep_what_lies_below(layer)
 
     def _layer_of(self, layer_id: object, status: str) -> LayerState | None:
         """The layer that a line is about. The id of a `Pulling from` line is a tag, even one that looks like a layer's."""
@@ -130,9 +133,7 @@ class PullFold:
         short = layer_id[:SHORT_ID_LENGTH]
         if self._plan is not None:
             return self.layers.get(short)
-        return self.layers.setdefault(
-            short, LayerState(id=short, steps_count_from_sight=self.store is StoreKind.CONTAINERD)
-        )
+        return self.layers.setdefault(short, LayerState(id=short, shows_kept_bytes=self.store is StoreKind.CONTAINERD))
 
     def _take_general(self, status: str) -> None:
         if found := _DIGEST.fullmatch(status):
@@ -145,13 +146,15 @@ class PullFold:
         match status:
             case "Pulling fs layer":
                 layer.announce()
+                return
             case "Waiting":
                 layer.queue()
+                return
             case "Downloading" | "Pulling layer fs" if in_bytes:
-                self._count_after_all(layer, moved=current is not None)
+                _count_after_all(layer, moved=current is not None)
                 layer.download(current, total)
             case "Verifying Checksum" | "Download complete":
-                self._count_after_all(layer, moved=True)
+                _count_after_all(layer, moved=True)
                 layer.downloaded()
             case "Extracting":
                 layer.extract(current, total, in_bytes=in_bytes)
@@ -161,21 +164,19 @@ class PullFold:
                 layer.exists()
             case _ if found := _RETRYING.fullmatch(status):
                 layer.retry(int(found[1]), at)
-            case _ if len(self.odd_lines) < _ODD_LINES_KEPT and status[:80] not in self.odd_lines:
-                self.odd_lines.append(status[:80])
             case _:
-                pass
+                self._note_odd(status[:_ODD_LENGTH])
+                return
+        self._keep_what_lies_below()
 
-    def _count_after_all(self, layer: LayerState, *, moved: bool) -> None:
-        if moved:
-            self._bytes_moved = True
-            if not layer.counted:
-                layer.counted, layer.phase, layer.done = True, _P.WAITING, 0
+    def _note_odd(self, status: str) -> None:
+        if len(self.odd_lines) < _ODD_LINES_KEPT and status not in self.odd_lines:
+            self.odd_lines.append(status)
 
-    def _keep_what_lies_below(self, layer: LayerState) -> None:
+    def _keep_what_lies_below(self) -> None:
         """The containerd store says nothing at all of the lowest layers if they were unpacked before: it starts with the
-        first that was not. Known once bytes move, for the first lines come in any order."""
-        if self.store is not StoreKind.CONTAINERD or not self._bytes_moved or not layer.mentioned:
+        first that was not. Known once a layer is told of after the announcements, for these come in any order."""
+        if self.store is not StoreKind.CONTAINERD:
             return
         for lower in self.layers.values():
             if lower.mentioned:
@@ -250,6 +251,12 @@ class PullFold:
             extracting=tally[_P.EXTRACTING],
             done=tally[_P.DONE],
         )
+
+
+def _count_after_all(layer: LayerState, *, moved: bool) -> None:
+    """A layer that the plan had on the agent comes nevertheless."""
+    if moved and not layer.counted:
+        layer.counted, layer.phase, layer.done = True, _P.WAITING, 0
 
 
 def _failure_of(message: Mapping[str, object]) -> str | None:

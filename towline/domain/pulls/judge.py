@@ -7,6 +7,7 @@ from towline.domain.progress import LayerPhase, PullPhase, Verdict
 from towline.domain.pulls.fold import PullFold
 from towline.domain.pulls.layers import LayerState
 from towline.domain.pulls.meter import Meter
+from towline.domain.pulls.stores import StoreKind
 from towline.domain.pulls.thresholds import Thresholds
 
 __all__ = ["Judge", "Judgement", "Thresholds"]
@@ -100,6 +101,8 @@ class Judge:
     ) -> Judgement:
         active = [layer for layer in open_layers if not layer.queued]
         limit = self._limits.stall_after(fold.store, (layer.size for layer in active), meter.past_rate())
+        if _may_unpack_unseen(fold) and self._limits.stall_seconds is None:
+            limit = max(limit, self._limits.extract_within(sum(layer.size or 0 for layer in active)))
         if _passed(silent, limit):
             return _stalled(f"No byte of {_named(active)} for {silent:.0f} s.", silent)
         reason = self._crawl(meter, at, max(self._limits.crawl_window_seconds, limit))
@@ -125,6 +128,11 @@ class Judge:
             return None
         floor = self._limits.floor_bytes_per_s
         return f"{rate:.0f} bytes/s over the last {window:.0f} s, below the floor of {floor:.0f} bytes/s"
+
+
+def _may_unpack_unseen(fold: PullFold) -> bool:
+    """The containerd store says nothing of any layer where it has all blobs and only unpacks them."""
+    return fold.store is StoreKind.CONTAINERD and not any(layer.mentioned for layer in fold.layers.values())
 
 
 def _passed(seconds: float, limit: float) -> bool:

@@ -14,8 +14,8 @@ class LayerState:
     """The fold of one layer's lines. Sizes and counts in bytes, compressed.
 
     `size` is the manifest's where `size_is_final`, else the largest that the stream has named. `counted` layers belong to
-    what this pull has to bring. `done` is believed; a line that claims the whole layer is `held` back until the engine
-    confirms it, because closing a failed copy makes the classic store claim just that.
+    what this pull has to bring. `done` is what may be believed: a line that claims the whole layer counts only once the
+    engine confirms it, because closing a failed copy makes the classic store claim just that.
     """
 
     id: str
@@ -24,16 +24,14 @@ class LayerState:
     counted: bool = True
     places: int = 1
     """How often the image has it. The classic store downloads it once and extracts it at each place."""
-    steps_count_from_sight: bool = False
-    """On the containerd store the first line shows bytes kept from an earlier pull, too: they were not transferred now."""
+    shows_kept_bytes: bool = False
+    """The containerd store's first `Downloading` shows bytes kept from an earlier pull, too: those do not come now."""
     phase: LayerPhase = _P.WAITING
     mentioned: bool = False
     queued: bool = False
     """The engine said that the layer waits for a slot."""
     done: int = 0
     extracted: int = 0
-    extract_mark: int = 0
-    """The last number that an extraction line carried, whatever its unit: it tells one line from the next."""
     transferred: int = 0
     """Bytes seen to arrive in this attempt; never falls."""
     restarts: int = 0
@@ -43,17 +41,13 @@ class LayerState:
     _base: int = 0
     _most: int = 0
     _seen_bytes: bool = False
+    _extract_mark: int = 0
     _countdown: int = 0
 
     @property
     def token(self) -> tuple[int, int, int, LayerPhase]:
         """Changes when, and only when, the layer moved."""
-        return self.done, self.extracted, self._moving_mark, self.phase
-
-    @property
-    def _moving_mark(self) -> int:
-        # Seconds tick whether or not anything moves; a second place's extraction moves while `extracted` stands still.
-        return self.extract_mark if self.places > 1 else 0
+        return self.done, self.extracted, self._extract_mark, self.phase
 
     @property
     def size_floor(self) -> int:
@@ -99,7 +93,7 @@ class LayerState:
         if now < self.done or from_zero:
             self._lose(self.done - base)
             self.done, self.extracted = now, 0
-        self._believe(now)
+        self._believe(now, kept=self.shows_kept_bytes and not self._seen_bytes)
         self._enter_download()
 
     def _base_of(self, total: int | None, *, retried: bool) -> int:
@@ -118,11 +112,10 @@ class LayerState:
             self.restarts += 1
             self.retried_bytes += lost
 
-    def _believe(self, done: int) -> None:
-        """`done` bytes are here. The bytes of a first sighting may have been kept from before."""
-        fresh = done - self.done
-        if fresh > 0 and (self._seen_bytes or not self.steps_count_from_sight):
-            self.transferred += fresh
+    def _believe(self, done: int, *, kept: bool = False) -> None:
+        """`done` bytes are here; `kept`: they need not have come now."""
+        if not kept:
+            self.transferred += max(0, done - self.done)
         self._seen_bytes = self._seen_bytes or done > 0
         self.done = max(self.done, done)
         self._most = max(self._most, self.done)
@@ -160,10 +153,9 @@ class LayerState:
             self.size = max(self.size or 0, total)
         self._take_whole()
         self.phase = _P.EXTRACTING
-        if current is None:
-            return
-        self.extract_mark = current
-        if in_bytes:
+        if current is not None and in_bytes:
+            # At a layer's second place `extracted` stands still while this mark moves.
+            self._extract_mark = current
             self._believe(current if self.size is None else min(current, self.size))
             self.extracted = max(self.extracted, min(current, self.done))
 

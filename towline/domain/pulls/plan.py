@@ -66,19 +66,16 @@ def plan_pull(
     # One blob at two places of an image is fetched once; it is spared only if no place needs it.
     missing = {blob for position, (blob, _) in enumerate(layers) if position not in at_hand}
     places = Counter(blob for blob, _ in layers)
-    planned: dict[str, LayerPlan] = {}
-    for (blob, size), diff_id in zip_longest(layers, chain):
-        planned.setdefault(
-            blob,
-            LayerPlan(
-                digest=blob,
-                size_bytes=max(0, size),
-                diff_id=diff_id,
-                present=blob not in missing,
-                places=places[blob],
-            ),
+    plans = tuple(
+        LayerPlan(
+            digest=blob,
+            size_bytes=max(0, size),
+            diff_id=diff_id,
+            present=blob not in missing,
+            places=places[blob],
         )
-    plans = tuple(planned.values())
+        for blob, (size, diff_id) in _distinct(layers, chain).items()
+    )
     return PullPlan(
         digest=digest,
         platform=platform,
@@ -87,6 +84,14 @@ def plan_pull(
         bytes_present=sum(layer.size_bytes for layer in plans if layer.present),
         total_is_final=known,
     )
+
+
+def _distinct(layers: Sequence[tuple[str, int]], chain: Sequence[str]) -> dict[str, tuple[int, str | None]]:
+    """Size and diff id by blob, in the order of the blobs' first places."""
+    found: dict[str, tuple[int, str | None]] = {}
+    for (blob, size), diff_id in zip_longest(layers, chain):
+        found.setdefault(blob, (size, diff_id))
+    return found
 
 
 def _present_positions(chain: Sequence[str], local_chains: Iterable[Sequence[str]], store: StoreKind) -> frozenset[int]:

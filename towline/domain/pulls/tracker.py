@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
@@ -67,12 +67,17 @@ class PullTracker:
         self.fold: Final = PullFold(plan, store)
         self.daemon_unresponsive = False
         """Set by whoever asks the engine something else beside the pull."""
-        self._image = image
-        self._agent_id = agent_id
         self._thresholds = thresholds
-        self._started_at = started_at
-        self._attempt = attempt
-        self._attempts_max = attempts_max
+        self._blank = PullProgress(
+            pull_id=pull_id,
+            image=image,
+            agent_id=agent_id,
+            phase=PullPhase.CONNECTING,
+            attempt=attempt,
+            attempts_max=attempts_max,
+            started_at=started_at,
+            updated_at=started_at,
+        )
         self._carried = carried or Carried()
         self._judge = Judge(thresholds, begun_at) if begun_at is not None else None
         self._download = Meter(horizon_seconds=max(thresholds.crawl_window_seconds, thresholds.stall_max_seconds))
@@ -142,10 +147,8 @@ class PullTracker:
         judged = self._stand(at, queue_position, behind)
         phase = self._phase(queue_position)
         eta = self._eta(totals, judged, phase, at)
-        return PullProgress(
-            pull_id=self.pull_id,
-            image=self._image,
-            agent_id=self._agent_id,
+        return replace(
+            self._blank,
             phase=phase,
             verdict=judged.verdict,
             verdict_reason=judged.reason[:_REASON_LENGTH_MAX],
@@ -159,15 +162,12 @@ class PullTracker:
             rate_bytes_per_s=_rounded(self._rate(totals, at)),
             eta_seconds=_rounded(eta.seconds),
             eta_reason=eta.reason,
-            attempt=self._attempt,
-            attempts_max=self._attempts_max,
             retry_in_seconds=_rounded(judged.retry_in_seconds),
             retried_bytes=self._carried.retried_bytes + totals.retried_bytes,
             restarts=self._carried.restarts + totals.restarts,
             stalled_for_seconds=round(judged.stalled_for_seconds, 1),
             waiters=waiters,
             queue_position=queue_position,
-            started_at=self._started_at,
             updated_at=wall,
             percent=percent_of(totals, succeeded=self.succeeded),
         )
@@ -190,8 +190,8 @@ class PullTracker:
             seconds = max(0.0, self._back_off.until - at)
             return Judgement(
                 verdict=Verdict.RETRYING,
-                reason=f"Attempt {self._attempt} of {self._attempts_max} failed; the next in {seconds:.0f} s. "
-                f"{self._back_off.why}",
+                reason=f"Attempt {self._blank.attempt} of {self._blank.attempts_max} failed; "
+                f"the next in {seconds:.0f} s. {self._back_off.why}",
                 retry_in_seconds=seconds,
             )
         return self._judged(at, behind)

@@ -277,8 +277,9 @@ def test_success_needs_the_status_line_and_no_error() -> None:
     assert not fold(end, {"errorDetail": {"message": "late"}}).succeeded
 
 
-def test_a_status_line_on_a_layer_is_no_success() -> None:
-    assert not fold(line("Status: odd", A)).succeeded
+@pytest.mark.parametrize("layer", [A, C, "latest"])
+def test_a_status_line_with_an_id_is_no_success(layer: str) -> None:
+    assert not fold(line("Status: odd", layer)).succeeded
 
 
 def test_the_digest_is_read() -> None:

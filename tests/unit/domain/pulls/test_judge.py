@@ -236,6 +236,14 @@ def test_between_the_last_download_and_the_end_the_containerd_store_extracts_uns
     assert now.eta_reason == "this image store does not measure extraction"
 
 
+def test_a_containerd_store_that_has_all_blobs_unpacks_without_a_word() -> None:
+    begun = (1.0, line("Pulling from app", "latest"))
+    made = tracker(begun, plan=plan_of({A: 10**10}), store=CONTAINERD)
+    assert made.should_abort(2000.0) is None
+    assert made.should_abort(2001.0) is Verdict.STALLED
+    assert tracker(begun, store=CONTAINERD, limits=Thresholds(stall_seconds=5)).should_abort(6.0) is Verdict.STALLED
+
+
 def test_extraction_that_moves_keeps_a_quiet_download_healthy() -> None:
     lines: list[Timed] = [(1.0, downloading(MIB, B, 10 * MIB)), (1.0, line("Download complete", A))]
     lines += [

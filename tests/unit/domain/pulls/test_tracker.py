@@ -130,6 +130,26 @@ def test_the_containerd_store_keeps_them_and_nothing_falls() -> None:
     assert (now.bytes_done, now.restarts, now.retried_bytes) == (1000, 0, 0)
 
 
+def test_an_attempt_that_has_only_to_unpack_what_was_kept_is_extracting() -> None:
+    first = a_tracker(PLAN, store=StoreKind.CONTAINERD)
+    for layer in (A, B):
+        first.feed(line("Download complete", layer), 1.0)
+    second = second_attempt(first, StoreKind.CONTAINERD)
+    second.feed(line("Pulling from app", "latest"), 2.0)
+    now = seen(second, 250.0)
+    assert (now.phase, now.verdict, now.percent) == (PullPhase.EXTRACTING, Verdict.HEALTHY, 99.9)
+
+
+def test_layers_that_jump_to_the_end_count_into_the_rate() -> None:
+    sizes = {layer_id(number): 1_000_000 for number in range(20)}
+    made = a_tracker(plan_of(sizes), store=StoreKind.CONTAINERD)
+    for layer in sizes:
+        made.feed(line("Pulling fs layer", layer), 0.0)
+    for second, layer in enumerate(list(sizes)[:10], start=1):
+        made.feed(line("Download complete", layer), float(second))
+    assert seen(made, 10.0).rate_bytes_per_s == pytest.approx(1_000_000, rel=0.01)
+
+
 def test_kept_bytes_that_are_gone_after_all_are_a_restart() -> None:
     first = a_tracker(PLAN, store=StoreKind.CONTAINERD)
     first.feed(downloading(700), 1.0)
