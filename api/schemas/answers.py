@@ -1,0 +1,241 @@
+"""Bodies that clients get."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from towline.domain.lifecycle import Reason, Status
+from towline.domain.progress import PullProgress
+from towline.domain.sessions import ClusterMode, Kind, Network, PullPolicy
+from towline.store.views import EventView, SessionView
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+
+class KernelAnswer(_Answer):
+    """One kernel. `pull`: its pull while there is one."""
+
+    index: int
+    status: Status
+    reason: Reason | None
+    message: str
+    agent_id: str | None
+    digest: str | None
+    stale: bool
+    container_id: str | None
+    exit_code: int | None
+    oom_killed: bool
+    ports: dict[str, list[int]]
+    started_at: datetime | None
+    ended_at: datetime | None
+    pull: PullProgress | None = None
+
+
+class ResourcesAnswer(_Answer):
+    """What each kernel reserves: cores, bytes, GPUs."""
+
+    cpu: float
+    memory_bytes: int
+    gpu: int
+    shm_bytes: int | None
+
+
+class SessionAnswer(_Answer):
+    """A session. `pull`: the pull that it waits for, the slowest of its kernels'. `exit_code`: the first kernel's."""
+
+    id: str
+    name: str | None
+    kind: Kind
+    owner: str
+    image: str
+    command: list[str] | None
+    status: Status
+    reason: Reason | None
+    message: str
+    exit_code: int | None
+    ended_by: str | None
+    ended_why: str
+    resources: ResourcesAnswer
+    kernel_count: int
+    cluster_mode: ClusterMode
+    pull_policy: PullPolicy
+    priority: int
+    network: Network
+    labels: dict[str, str]
+    agent: str | None
+    time_limit: float | None
+    created_at: datetime
+    updated_at: datetime
+    ended_at: datetime | None
+    last_event: int
+    kernels: list[KernelAnswer]
+    pull: PullProgress | None = None
+
+
+class SessionPage(BaseModel):
+    """A page of sessions, newest first. `next_cursor` None: that was the last page."""
+
+    sessions: list[SessionAnswer]
+    next_cursor: str | None
+
+
+class EventAnswer(_Answer):
+    """One event. `session_status`: the session's status after it."""
+
+    seq: int
+    at: datetime
+    kind: str
+    kernel: int | None
+    from_status: Status | None
+    to_status: Status | None
+    session_status: Status
+    reason: Reason | None
+    message: str
+    actor: str | None
+
+
+class EventPage(BaseModel):
+    """Events in order."""
+
+    events: list[EventAnswer]
+
+
+class AgentAnswer(_Answer):
+    """An agent, its capacity and what is free of it."""
+
+    id: str
+    status: str
+    cordoned: bool
+    cpu: float
+    memory_bytes: int
+    gpu: int
+    cpu_free: float
+    memory_bytes_free: int
+    gpu_free: int
+    platform: str
+    engine_version: str
+    store_kind: str
+    labels: dict[str, str]
+    boot_id: str
+    seen_at: datetime
+
+
+class AgentList(BaseModel):
+    """Every agent."""
+
+    agents: list[AgentAnswer]
+
+
+class PullAnswer(BaseModel):
+    """A pull in flight and the sessions that wait for it."""
+
+    pull: PullProgress
+    sessions: list[str]
+
+
+class PullList(BaseModel):
+    """Pulls in flight."""
+
+    pulls: list[PullAnswer]
+
+
+class UserAnswer(_Answer):
+    """A user."""
+
+    id: str
+    name: str
+    role: str
+    created_at: datetime
+
+
+class UserList(BaseModel):
+    """Every user."""
+
+    users: list[UserAnswer]
+
+
+class TokenAnswer(_Answer):
+    """A token, without its text."""
+
+    id: str
+    user: str
+    name: str
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+
+
+class NewTokenAnswer(TokenAnswer):
+    """A new token with its text, which is shown this once."""
+
+    token: str
+
+
+class TokenList(BaseModel):
+    """A user's tokens."""
+
+    tokens: list[TokenAnswer]
+
+
+class Health(BaseModel):
+    """`ok`, or what does not answer."""
+
+    status: str
+    checks: dict[str, str] = {}
+
+
+PROGRESS = TypeAdapter(PullProgress)
+
+
+def event_answer(view: EventView) -> EventAnswer:
+    """An event as it is sent."""
+    return EventAnswer.model_validate(view)
+
+
+def session_answer(view: SessionView, pulls: dict[str, PullProgress] | None = None) -> SessionAnswer:
+    """A session as it is sent; `pulls` by agent id, where there are any."""
+    spec = view.spec
+    live = pulls or {}
+    kernels = [
+        KernelAnswer.model_validate(kernel).model_copy(
+            update={"pull": live.get(kernel.agent_id or "") if kernel.status is Status.PULLING else None}
+        )
+        for kernel in view.kernels
+    ]
+    return SessionAnswer(
+        id=spec.session_id,
+        name=spec.name,
+        kind=spec.kind,
+        owner=spec.owner,
+        image=spec.image,
+        command=None if spec.command is None else list(spec.command),
+        status=view.status,
+        reason=view.reason,
+        message=view.message,
+        exit_code=view.kernels[0].exit_code if view.kernels else None,
+        ended_by=view.ended_by,
+        ended_why=view.ended_why,
+        resources=ResourcesAnswer.model_validate(spec.resources),
+        kernel_count=spec.kernels,
+        cluster_mode=spec.cluster_mode,
+        pull_policy=spec.pull_policy,
+        priority=spec.priority,
+        network=spec.network,
+        labels=spec.labels,
+        agent=spec.agent,
+        time_limit=spec.time_limit_seconds,
+        created_at=view.created_at,
+        updated_at=view.updated_at,
+        ended_at=view.ended_at,
+        last_event=view.last_event,
+        kernels=kernels,
+        pull=slowest(live.values()) if view.status is Status.PULLING else None,
+    )
+
+
+def slowest(pulls: Iterable[PullProgress]) -> PullProgress | None:
+    """The pull that is furthest from its end."""
+    return min(pulls, key=lambda pull: -1.0 if pull.percent is None else pull.percent, default=None)

@@ -1,0 +1,118 @@
+"""Watching sessions: one poller per watched session, however many viewers.
+
+Postgres says when a session has new events; while it pulls, its progress is read from Temporal every `POLL_SECONDS`. Viewers
+share what was read and hold no connection; one that is slow misses intermediate progress, never an event.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from api.orchestrator import Orchestrator
+from towline.domain.lifecycle import FINAL, Status
+from towline.domain.progress import PullProgress
+from towline.store.database import Database
+from towline.store.notify import listen
+from towline.store.sessions import list_events
+from towline.store.views import EventView
+
+_log = logging.getLogger(__name__)
+POLL_SECONDS: Final = 0.4
+_LOOK_EVERY_SECONDS: Final = 10.0
+"""The look behind the notifications."""
+
+
+class Watched:
+    """A session with viewers. `events` from the first on; `pulls` by agent, empty while nothing is pulled."""
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id: Final = session_id
+        self.events: list[EventView] = []
+        self.pulls: dict[str, PullProgress] = {}
+        self.version = 0
+        self.viewers = 0
+        self.wake = asyncio.Event()
+        self._changed = asyncio.Condition()
+
+    @property
+    def status(self) -> Status:
+        """The status after the newest event."""
+        return self.events[-1].session_status if self.events else Status.PENDING
+
+    @property
+    def is_over(self) -> bool:
+        """The session has ended."""
+        return self.status in FINAL
+
+    async def changed_since(self, version: int) -> int:
+        """Wait until there is something newer than `version`, and return the newest."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.version > version)
+            return self.version
+
+    async def publish(self, events: list[EventView], pulls: dict[str, PullProgress]) -> None:
+        """Take what was read, and wake the viewers if it is new."""
+        if not events and pulls == self.pulls and self.version:
+            return
+        async with self._changed:
+            self.events += events
+            self.pulls = pulls
+            self.version += 1
+            self._changed.notify_all()
+
+
+class Watch:
+    """Every watched session of this process."""
+
+    def __init__(self, database: Database, orchestrator: Orchestrator, listen_url: str) -> None:
+        self._database = database
+        self._orchestrator = orchestrator
+        self._listen_url = listen_url
+        self._watched: dict[str, Watched] = {}
+        self._pollers: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """Listen for new events until cancelled."""
+        async for session_id in listen(self._listen_url):
+            for watched in self._watched.values():
+                if session_id in (None, watched.session_id):
+                    watched.wake.set()
+
+    @asynccontextmanager
+    async def viewer(self, session_id: str) -> AsyncIterator[Watched]:
+        """Watch a session for as long as the block lasts."""
+        watched = self._watched.setdefault(session_id, Watched(session_id))
+        watched.viewers += 1
+        if session_id not in self._pollers:
+            self._pollers[session_id] = asyncio.create_task(self._poll(watched))
+        try:
+            yield watched
+        finally:
+            watched.viewers -= 1
+            if not watched.viewers:
+                self._watched.pop(session_id, None)
+                self._pollers.pop(session_id).cancel()
+
+    async def _poll(self, watched: Watched) -> None:
+        while not watched.is_over:
+            watched.wake.clear()
+            try:
+                await self._read(watched)
+            except (SQLAlchemyError, OSError) as error:
+                _log.warning("cannot read the events of %s now: %s", watched.session_id, error)
+            pulling = watched.status in (Status.PREPARING, Status.PULLING)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(watched.wake.wait(), POLL_SECONDS if pulling else _LOOK_EVERY_SECONDS)
+
+    async def _read(self, watched: Watched) -> None:
+        after = watched.events[-1].seq if watched.events else 0
+        async with self._database.transaction() as tx:
+            events = await list_events(tx, watched.session_id, after=after)
+        status = events[-1].session_status if events else watched.status
+        pulls = await self._orchestrator.pulls(watched.session_id) if status is Status.PULLING else {}
+        await watched.publish(events, pulls)
