@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Final
 
 _LEASH: Final = Path(__file__).with_name("leash.py")
 _LOG_BYTES_MAX: Final = 10 * 1024 * 1024
@@ -123,9 +123,9 @@ class Child:
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
 
-    def last_words(self) -> str:
+    def last_words(self, lines: int = 12) -> str:
         """The last lines that it wrote, for the error message."""
-        return tail(self.log)
+        return tail(self.log, lines)
 
     def _signal(self, number: signal.Signals) -> None:
         if self.returncode is None:
@@ -133,9 +133,14 @@ class Child:
 
 
 def _spawn(argv: tuple[str, ...], command: Command, output: IO[bytes]) -> "subprocess.Popen[bytes]":
-    kept: dict[str, Any] = {"cwd": command.cwd, "env": {**os.environ, **command.environment}}
     return subprocess.Popen(
-        argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, **kept
+        argv,
+        cwd=command.cwd,
+        env={**os.environ, **command.environment},
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
     )
 
 
@@ -146,7 +151,7 @@ def roll(log: Path) -> None:
         os.truncate(log, 0)
 
 
-def tail(log: Path, lines: int = 12) -> str:
+def tail(log: Path, lines: int) -> str:
     """The last lines of a log; empty when there is none."""
     if not log.exists():
         return ""

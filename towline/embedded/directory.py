@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -47,17 +47,23 @@ def held(directory: Path) -> Iterator[Path]:
         yield directory
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Noted:
+    identity: ProcessIdentity
+    death_signal: int
+
+
 class ProcessRecord:
     """The processes of a stack, in a file, so that the next one can end those that outlived it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._known: dict[str, ProcessIdentity] = {}
+        self._known: dict[str, _Noted] = {}
 
-    def add(self, name: str, pid: int) -> None:
-        """Note a started process."""
+    def add(self, name: str, pid: int, death_signal: signal.Signals = signal.SIGKILL) -> None:
+        """Note a started process, which leads a process group, and what ends it for sure."""
         if identity := ProcessIdentity.of(pid):
-            self._known[name] = identity
+            self._known[name] = _Noted(identity=identity, death_signal=int(death_signal))
             self._write()
 
     def remove(self, name: str) -> None:
@@ -67,27 +73,30 @@ class ProcessRecord:
 
     def end_leftovers(self) -> tuple[str, ...]:
         """End what a former stack left running, provably started by it. Returns the names of the parts."""
-        left = {name: identity for name, identity in self._read().items() if identity.is_alive}
-        for identity in left.values():
+        left = {name: noted for name, noted in self._read().items() if noted.identity.is_alive}
+        for noted in left.values():
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(identity.pid, signal.SIGKILL)
-        _wait_until_gone(left.values())
+                os.killpg(noted.identity.pid, noted.death_signal)
+        _wait_until_gone(noted.identity for noted in left.values())
         self._path.unlink(missing_ok=True)
         return tuple(left)
 
-    def _read(self) -> dict[str, ProcessIdentity]:
+    def _read(self) -> dict[str, _Noted]:
         try:
+            noted = json.loads(self._path.read_text(encoding="utf-8"))
             return {
-                name: ProcessIdentity(**identity)
-                for name, identity in json.loads(self._path.read_text(encoding="utf-8")).items()
+                name: _Noted(identity=ProcessIdentity(**one["identity"]), death_signal=one["death_signal"])
+                for name, one in noted.items()
             }
-        except (FileNotFoundError, ValueError, TypeError, AttributeError):
+        except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
             return {}  # Never written, or cut by a power failure, after which nothing is left running either.
 
     def _write(self) -> None:
         new = self._path.with_suffix(".new")
-        new.write_text(json.dumps({name: asdict(identity) for name, identity in self._known.items()}), encoding="utf-8")
-        new.replace(self._path)
+        # On a full disk the stack goes on without: the record only backs the leash up.
+        with contextlib.suppress(OSError):
+            new.write_text(json.dumps({name: asdict(noted) for name, noted in self._known.items()}), encoding="utf-8")
+            new.replace(self._path)
 
 
 def _wait_until_gone(identities: Iterable[ProcessIdentity]) -> None:

@@ -1,0 +1,30 @@
+"""The program `towline`: composes the commands, and turns errors into exit codes."""
+
+import sys
+
+import typer
+
+from towline.cli import doctor, stack
+from towline.errors import InvalidInputError, TowlineError
+
+app = typer.Typer(
+    name="towline",
+    help="Container sessions on a fleet of Docker hosts, with image pulls that can be seen, shared and stopped.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(stack.app)
+app.add_typer(doctor.app)
+
+
+def run() -> None:
+    """The entry point. Exit codes: 0 done, 1 failed, 2 bad usage or refused input."""
+    try:
+        app()
+    except TowlineError as error:
+        print(f"towline: {error.message}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, InvalidInputError) else 1)
+
+
+if __name__ == "__main__":
+    run()

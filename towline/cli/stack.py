@@ -1,0 +1,149 @@
+"""Commands that run servers: the whole stack, or one of its parts."""
+
+import asyncio
+import contextlib
+import json
+import runpy
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+if TYPE_CHECKING:
+    from towline.embedded.stack import Stack
+
+app = typer.Typer()
+worker = typer.Typer(help="Run a worker, for a fleet.", no_args_is_help=True)
+app.add_typer(worker, name="worker")
+
+_GRACEFUL_SECONDS: Final = 5
+
+
+@app.command()
+def up(
+    data_dir: Annotated[Path | None, typer.Option(help="Where everything is kept.", show_default=False)] = None,
+    agents: Annotated[int, typer.Option(min=1, max=100, help="How many agents.")] = 1,
+    docker_host: Annotated[
+        list[str] | None, typer.Option(help="An engine, as in DOCKER_HOST. Repeat it for more.", show_default=False)
+    ] = None,
+    api_port: Annotated[int | None, typer.Option(min=1, max=65535, help="Default 8470.", show_default=False)] = None,
+    temporal_port: Annotated[int, typer.Option(min=1, max=65535)] = 7233,
+    temporal_ui_port: Annotated[int, typer.Option(min=1, max=65535)] = 8233,
+    ready_file: Annotated[
+        Path | None, typer.Option(help="Written, with the addresses as JSON, once all is up.", show_default=False)
+    ] = None,
+) -> None:
+    """Run the whole stack in the foreground until Ctrl-C. The next `up` resumes every session."""
+    from towline.embedded.directory import held
+    from towline.embedded.places import sealing_key
+    from towline.embedded.stack import Stack, plan_agents
+    from towline.settings import load_settings
+
+    settings = load_settings()
+    with held(data_dir or settings.data_dir) as directory:
+        keys = tuple(key.get_secret_value() for key in settings.secrets.keys)
+        stack = Stack(
+            directory=directory,
+            agents=plan_agents(agents, docker_host or ()),
+            keys=keys or (sealing_key(directory),),
+            api_host=settings.api.host,
+            api_port=api_port or settings.api.port,
+            temporal_port=temporal_port,
+            temporal_ui_port=temporal_ui_port,
+        )
+        try:
+            asyncio.run(_run(stack, ready_file))
+        finally:
+            if ready_file:
+                ready_file.unlink(missing_ok=True)
+
+
+@app.command()
+def api() -> None:
+    """Run the HTTP API and the dashboard."""
+    import uvicorn
+
+    from towline.settings import load_settings
+
+    settings = load_settings().api
+    # Event streams stay open for as long as their readers like: a stop does not wait for them.
+    uvicorn.run(
+        "api.app:create_app",
+        factory=True,
+        host=settings.host,
+        port=settings.port,
+        access_log=False,
+        timeout_graceful_shutdown=_GRACEFUL_SECONDS,
+    )
+
+
+@app.command()
+def migrate() -> None:
+    """Bring the database to this version's schema."""
+    from towline.settings import load_settings
+    from towline.store.migrate import upgrade
+
+    upgrade(load_settings().database.url)
+
+
+@worker.command()
+def control() -> None:
+    """Run workflows and keep the records."""
+    _become_worker("control")
+
+
+@worker.command()
+def agent(
+    agent_id: Annotated[str, typer.Option("--id", help="The agent's name in the fleet.")],
+) -> None:
+    """Serve the Docker engine of this host."""
+    _become_worker("agent", "--id", agent_id)
+
+
+def _become_worker(*arguments: str) -> None:
+    sys.argv = ["workers", *arguments]
+    runpy.run_module("workers", run_name="__main__", alter_sys=True)
+
+
+async def _run(stack: "Stack", ready_file: Path | None) -> None:
+    from towline.embedded.ports import refuse_taken
+    from towline.embedded.supervisor import Supervisor
+
+    supervisor = Supervisor(stack.stages(), directory=stack.directory, say=_say)
+    supervisor.end_leftovers()
+    refuse_taken(stack.claims)
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, stop.set)
+    await supervisor.run(stop, lambda: _announce(stack, ready_file))
+
+
+def _announce(stack: "Stack", ready_file: Path | None) -> None:
+    from towline.embedded.places import default_data_directory, token_path
+
+    addresses = {
+        "api": stack.api_url,
+        "dashboard": f"{stack.api_url}/",
+        "docs": f"{stack.api_url}/docs",
+        "temporal": stack.temporal.address,
+        "temporal_ui": stack.temporal.ui_url,
+        "token_file": str(token_path(stack.directory)),
+        "logs": str(stack.directory / "logs"),
+    }
+    for name, address in addresses.items():
+        _say(f"  {name.replace('_', ' '):<12} {address}")
+    if stack.directory != default_data_directory():
+        _say(f"Clients on this machine need: export TOWLINE_DATA_DIR={stack.directory}")
+    if ready_file:
+        new = ready_file.with_name(f"{ready_file.name}.new")
+        new.write_text(json.dumps(addresses), encoding="utf-8")
+        new.replace(ready_file)
+    _say("READY")
+
+
+def _say(line: str) -> None:
+    # The terminal may be gone; the stack has to be stopped all the same.
+    with contextlib.suppress(OSError):
+        print(line, flush=True)
