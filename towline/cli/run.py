@@ -56,11 +56,12 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print every event as a line of JSON.")] = False,
 ) -> None:
     """Run a command in a container: shows the pull, streams the logs, exits with the container's exit code."""
+    words = command or []
     body = {
         "image": image,
         "kind": "interactive" if interactive else "batch",
         "name": name,
-        "command": list(command) if command else None,
+        "command": (words[1:] if words[:1] == ["--"] else words) or None,
         "entrypoint": [entrypoint] if entrypoint else None,
         "working_dir": workdir,
         "tty": tty,
