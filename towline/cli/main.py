@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from towline.cli import doctor, stack
+from towline.cli import doctor, fleet, run, session, stack, user
 from towline.errors import InvalidInputError, TowlineError
 
 app = typer.Typer(
@@ -15,9 +15,14 @@ app = typer.Typer(
 )
 app.add_typer(stack.app)
 app.add_typer(doctor.app)
+app.add_typer(run.app)
+app.add_typer(session.app, name="session")
+app.add_typer(fleet.pulls, name="pull")
+app.add_typer(fleet.agents, name="agent")
+app.add_typer(user.app, name="user")
 
 
-def run() -> None:
+def main() -> None:
     """The entry point. Exit codes: 0 done, 1 failed, 2 bad usage or refused input."""
     try:
         app()
@@ -27,4 +32,4 @@ def run() -> None:
 
 
 if __name__ == "__main__":
-    run()
+    main()

@@ -13,6 +13,7 @@ from typing import Any, Final
 import docker
 import requests.adapters
 import urllib3
+import urllib3.connection
 from docker.transport.unixconn import UnixHTTPAdapter, UnixHTTPConnection, UnixHTTPConnectionPool
 
 _CONNECT_TIMEOUT_SECONDS: Final = 20

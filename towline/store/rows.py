@@ -1,6 +1,9 @@
 """Tables. Rows are dumb: a SQLModel table class checks nothing, so rows are built from domain values only, and the
 database holds what must hold."""
 
+# SQLModel's `__tablename__` is declared in a way that a plain string does not satisfy, though that is how it is documented.
+# pyright: reportAssignmentType=false
+
 from datetime import UTC, datetime
 from typing import Any
 

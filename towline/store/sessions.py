@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Select, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
@@ -134,7 +135,7 @@ async def mark_dispatched(tx: AsyncSession, session_id: str) -> None:
     await tx.execute(update(SessionRow).where(col(SessionRow.id) == session_id).values(dispatched_at=utc_now()))
 
 
-def _filtered(query: Select[tuple[SessionRow]], which: SessionFilter) -> Select[tuple[SessionRow]]:
+def _filtered(query: Select[Any], which: SessionFilter) -> Select[Any]:
     if which.owner_id is not None:
         query = query.where(col(SessionRow.owner_id) == which.owner_id)
     if which.owner is not None:
