@@ -102,7 +102,7 @@ class _TcpAdapter(requests.adapters.HTTPAdapter):
                 owner.register(self.sock)
 
         class Pool(urllib3.HTTPConnectionPool):
-            ConnectionCls = Connection
+            ConnectionCls = Connection  # pyright: ignore[reportAssignmentType]  # as urllib3 documents it
 
         self.poolmanager.pool_classes_by_scheme = {"http": Pool, "https": urllib3.HTTPSConnectionPool}
 
