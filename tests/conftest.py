@@ -1,3 +1,3 @@
 """Fixtures that every kind of test may use."""
 
-pytest_plugins = ["tests.embedded_fixtures"]
+pytest_plugins = ["tests.embedded_fixtures", "tests.rig.fixtures"]
