@@ -1,0 +1,45 @@
+"""One real stack on one real engine for all acceptance tests."""
+
+from collections.abc import Iterator
+
+import docker
+import pytest
+
+from tests.acceptance.stack import RunningStack, running_stack
+from tests.rig.engines import Engine
+from tests.rig.images import ImageRecipe, Layer, PushedImage, push
+from tests.rig.registry import RegistryProcess
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory, classic_engine: Engine) -> Iterator[RunningStack]:
+    """The stack, in a directory whose path is short enough for sockets."""
+    with running_stack(tmp_path_factory.mktemp("s"), classic_engine.url) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def docker_client(classic_engine: Engine) -> docker.DockerClient:
+    """The engine, seen past Towline."""
+    return classic_engine.client()
+
+
+@pytest.fixture(scope="session")
+def small(registry: RegistryProcess, docker_client: docker.DockerClient) -> PushedImage:
+    """A small image, present on the engine."""
+    pushed = push(registry.host, "acceptance/small", "1", ImageRecipe(layers=(Layer.busybox(),), cmd=("sh",)))
+    docker_client.images.pull(pushed.reference)
+    return pushed
+
+
+@pytest.fixture
+def no_leftovers(stack: RunningStack, docker_client: docker.DockerClient) -> Iterator[None]:
+    """After the test the engine has no container of ours, and nobody holds capacity."""
+    yield
+    from tests.rig.eventually import eventually_sync
+
+    def clean() -> None:
+        assert docker_client.containers.list(all=True) == []
+        stack.holds_nothing()
+
+    eventually_sync(clean, timeout=30)

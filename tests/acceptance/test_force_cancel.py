@@ -1,0 +1,50 @@
+"""Force-cancel in PULLING: seen at once, the bytes stop, nothing starts later. Twenty times, at random moments."""
+
+import random
+import time
+
+import docker
+import pytest
+
+from tests.acceptance.stack import RunningStack
+from tests.rig.eventually import eventually_sync
+from tests.rig.faults import FaultRegistry, Stall, Throttle
+from tests.rig.images import ImageRecipe, Layer, push
+from tests.rig.registry import RegistryProcess
+
+pytestmark = pytest.mark.usefixtures("no_leftovers")
+_SEEN_SECONDS = 1.0
+_STILL_SECONDS = 2.0
+
+
+@pytest.mark.parametrize("round_", range(20))
+def test_force_cancel_in_pulling(
+    stack: RunningStack, registry: RegistryProcess, docker_client: docker.DockerClient, round_: int
+) -> None:
+    chance = random.Random(round_)
+    layers = (Layer.busybox(), Layer.random(mb=6, seed=71), Layer.random(mb=9, seed=72))
+    pushed = push(registry.host, "acceptance/force", "1", ImageRecipe(layers=layers, cmd=("sleep", "60")))
+    with FaultRegistry(registry.host) as slow:
+        if round_ % 4 == 3:
+            slow.on(Stall(after_bytes=chance.randrange(1, 4_000_000)), path="*/blobs/*", method="GET")
+        slow.on(Throttle(total_bytes_per_second=3_000_000), path="*/blobs/*")
+        session = stack.create(pushed.reference.replace(registry.host, slow.host))
+        stack.reaches(session, "PULLING")
+        moment = time.monotonic() + chance.uniform(0, 2.5)
+        eventually_sync(lambda: _is_after(moment), timeout=5, interval=0.01)
+        asked_at = time.monotonic()
+        stack.cancel(session, force=True)
+        view = stack.reaches(session, "CANCELLED", timeout_seconds=_SEEN_SECONDS)
+        assert time.monotonic() - asked_at < _SEEN_SECONDS + 0.2
+        assert (view["reason"], view["ended_by"], view["ended_why"]) == ("cancelled-by-user", "admin", "a test")
+        eventually_sync(lambda: _is_after(asked_at + _STILL_SECONDS), timeout=5)
+        before = slow.body_bytes
+        eventually_sync(lambda: _is_after(asked_at + _STILL_SECONDS + 0.7), timeout=5)
+        assert slow.body_bytes == before
+    assert docker_client.containers.list(all=True) == []
+    stack.holds_nothing()
+    assert stack.show(session)["status"] == "CANCELLED"
+
+
+def _is_after(moment: float) -> None:
+    assert time.monotonic() >= moment
