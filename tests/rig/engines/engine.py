@@ -3,10 +3,10 @@
 import contextlib
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,7 +68,7 @@ class Engine:
     """
 
     def __init__(self, root: Path, flavour: Flavour, options: EngineOptions) -> None:
-        self.paths: Final = EnginePaths(data=root / "data", run=Path(tempfile.mkdtemp(prefix="tl-", dir="/tmp")))
+        self.paths: Final = EnginePaths(data=root / "data", run=Path(f"/tmp/tl-{secrets.token_hex(4)}"))
         self.flavour: Final = flavour
         self._options: Final = options
         self._log: Final = root / "dockerd.log"

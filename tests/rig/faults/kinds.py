@@ -7,11 +7,19 @@ Bytes are counted in the body of one answer, from 0, unless said otherwise; with
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import ConfigDict, Field
+
+
+class _Strict:
+    """Read from JSON, a misspelt field is refused."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Delay:
+class Delay(_Strict):
     """Wait before anything is answered."""
 
     kind: Literal["delay"] = "delay"
@@ -19,14 +27,14 @@ class Delay:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NeverAnswer:
+class NeverAnswer(_Strict):
     """Accept the request and send nothing, until released."""
 
     kind: Literal["never-answer"] = "never-answer"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Throttle:
+class Throttle(_Strict):
     """Limit the rate, smoothly: of each answer, and of all answers under this rule together."""
 
     kind: Literal["throttle"] = "throttle"
@@ -35,7 +43,7 @@ class Throttle:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stall:
+class Stall(_Strict):
     """Send so many bytes, then nothing until released. 0: the headers alone, or, of an answer already begun, no further byte."""
 
     kind: Literal["stall"] = "stall"
@@ -43,7 +51,7 @@ class Stall:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trickle:
+class Trickle(_Strict):
     """Send a few bytes at a time, with silence between."""
 
     kind: Literal["trickle"] = "trickle"
@@ -52,7 +60,7 @@ class Trickle:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cut:
+class Cut(_Strict):
     """Send so many bytes, then end the connection: with a RST, or with an early end."""
 
     kind: Literal["cut"] = "cut"
@@ -61,7 +69,7 @@ class Cut:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flip:
+class Flip(_Strict):
     """Invert one byte; `offset` counts in the whole blob, also when a range of it is asked for."""
 
     kind: Literal["flip"] = "flip"
@@ -69,14 +77,14 @@ class Flip:
 
 
 @dataclass(frozen=True, kw_only=True)
-class IgnoreRange:
+class IgnoreRange(_Strict):
     """Answer 200 with the whole body to a request for a range."""
 
     kind: Literal["ignore-range"] = "ignore-range"
 
 
 @dataclass(frozen=True, kw_only=True)
-class WrongLength:
+class WrongLength(_Strict):
     """Declare a Content-Length that is off `by` so many bytes, and close when the body is through. Below 0 the body ends early."""
 
     kind: Literal["wrong-length"] = "wrong-length"
@@ -84,14 +92,14 @@ class WrongLength:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Garbage:
+class Garbage(_Strict):
     """Replace the body by noise of the same length."""
 
     kind: Literal["garbage"] = "garbage"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class Answer(_Strict):
     """Answer this instead of asking the registry."""
 
     kind: Literal["answer"] = "answer"
@@ -101,7 +109,7 @@ class Answer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RequireBasic:
+class RequireBasic(_Strict):
     """Ask for a user and password, by 401."""
 
     kind: Literal["require-basic"] = "require-basic"
@@ -110,7 +118,7 @@ class RequireBasic:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RequireBearer:
+class RequireBearer(_Strict):
     """Ask for a token from our own token endpoint.
 
     It gives tokens, good for `token_seconds`, to the account; with `user` None to anybody. A token opens only the
@@ -125,7 +133,7 @@ class RequireBearer:
     realm: str = ""
 
 
-Fault = (
+Fault = Annotated[
     Delay
     | NeverAnswer
     | Throttle
@@ -138,8 +146,9 @@ Fault = (
     | Garbage
     | Answer
     | RequireBasic
-    | RequireBearer
-)
+    | RequireBearer,
+    Field(discriminator="kind"),
+]
 
 
 def registry_error(status: int, code: str, message: str, *, headers: Mapping[str, str] | None = None) -> Answer:

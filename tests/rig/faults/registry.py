@@ -2,11 +2,9 @@
 
 import asyncio
 import socket
-import threading
-from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from aiohttp import web
 
@@ -16,11 +14,10 @@ from tests.rig.faults.kinds import Fault
 from tests.rig.faults.proxy import FaultProxy
 from tests.rig.faults.rules import ActiveRule, Rule
 from tests.rig.faults.traffic import Traffic
+from tests.rig.loop_thread import LoopThread
 
 # Small, so that what counts as sent is not a heap of bytes that the client never took.
 _SEND_BUFFER_BYTES: Final = 64 * 1024
-_START_SECONDS: Final = 10.0
-_CALL_SECONDS: Final = 10.0
 
 T = TypeVar("T")
 
@@ -34,9 +31,9 @@ class FaultRegistry:
     def __init__(self, upstream: str, *, port: int = 0) -> None:
         self._proxy: Final = FaultProxy(upstream)
         self._port = port
-        self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._finish: asyncio.Event | None = None
+        self._thread: LoopThread | None = None
+        self._http: web.Server | None = None
+        self._server: asyncio.Server | None = None
         self._connections: Final[set[asyncio.Transport]] = set()
 
     @property
@@ -93,20 +90,17 @@ class FaultRegistry:
 
     def start(self) -> None:
         """Listen. Raises `OSError` when the port is taken."""
-        ready: Future[None] = Future()
-        self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._serve(ready)), name="fault-registry", daemon=True
-        )
-        self._thread.start()
-        ready.result(_START_SECONDS)
+        listener = _listener(self._port)
+        self._port = listener.getsockname()[1]
+        self._thread = LoopThread("fault-registry")
+        self._thread.run(self._open(listener))
 
     def stop(self) -> None:
         """Cut everybody off and end; nothing happens when it does not run."""
-        if self._thread is None or self._loop is None or self._finish is None:
-            return
-        self._loop.call_soon_threadsafe(self._finish.set)
-        self._thread.join(_CALL_SECONDS)
-        self._thread = self._loop = self._finish = None
+        if self._thread is not None:
+            self._thread.run(self._close())
+            self._thread.end()
+            self._thread = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -117,22 +111,18 @@ class FaultRegistry:
     ) -> None:
         self.stop()
 
-    async def _serve(self, ready: "Future[None]") -> None:
-        try:
-            listener = _listener(self._port)
-        except OSError as error:
-            ready.set_exception(error)
-            return
-        self._port = listener.getsockname()[1]
-        self._loop, self._finish = asyncio.get_running_loop(), asyncio.Event()
+    async def _open(self, listener: socket.socket) -> None:
         await self._proxy.open()
-        inner = web.Server(self._handle, handler_cancellation=True, access_log=None)
-        server = await self._loop.create_server(lambda: FirstByte(inner, self._connections), sock=listener)
-        ready.set_result(None)
-        await self._finish.wait()
-        server.close()
-        self._abort_all()
-        await inner.shutdown(timeout=1)
+        self._http = web.Server(self._handle, handler_cancellation=True, access_log=None)
+        http = self._http
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: FirstByte(http, self._connections), sock=listener)
+
+    async def _close(self) -> None:
+        if self._server is not None and self._http is not None:
+            self._server.close()
+            self._abort_all()
+            await self._http.shutdown(timeout=1)
         await self._proxy.close()
 
     def _abort_all(self) -> None:
@@ -145,14 +135,7 @@ class FaultRegistry:
         return await self._proxy.handle(request)
 
     def _call(self, action: Callable[[], T]) -> T:
-        if self._loop is None:
-            return action()
-
-        async def act() -> T:
-            return action()
-
-        call: Coroutine[Any, Any, T] = act()
-        return asyncio.run_coroutine_threadsafe(call, self._loop).result(_CALL_SECONDS)
+        return action() if self._thread is None else self._thread.call(action)
 
 
 def _listener(port: int) -> socket.socket:

@@ -5,7 +5,9 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import ClassVar, Final
+
+from pydantic import ConfigDict
 
 from tests.rig.faults.kinds import Fault, Throttle
 from tests.rig.faults.pacing import Pace
@@ -20,6 +22,8 @@ class Rule:
     `path` is a glob over the whole URL path (`*` matches slashes, too), or a regular expression after `re:`.
     With `per_path` each concrete path (each blob, say) is counted by itself.
     """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     fault: Fault
     path: str = "*"
