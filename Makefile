@@ -19,7 +19,7 @@ setup: .venv/.ready
 	@sh scripts/venv.sh
 
 demo: setup
-	@$(BIN)/python -m scripts.demo
+	@KEEP="$(KEEP)" $(BIN)/python -m scripts.demo
 
 test: setup
 	@$(BIN)/python -m scripts.programs --for test
