@@ -41,6 +41,11 @@ class Throttle(_Strict):
     bytes_per_second: float | None = None
     total_bytes_per_second: float | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse rates that are none; for silence there is `Stall`."""
+        if any(rate is not None and rate <= 0 for rate in (self.bytes_per_second, self.total_bytes_per_second)):
+            raise ValueError("a rate is above 0")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Stall(_Strict):

@@ -19,8 +19,6 @@ class Pace:
     """A rate that one or several senders keep together."""
 
     def __init__(self, bytes_per_second: float) -> None:
-        if bytes_per_second <= 0:
-            raise ValueError("a rate is above 0; for silence there is Stall")
         self._rate: Final = bytes_per_second
         self._free_at = 0.0
 
