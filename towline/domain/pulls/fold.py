@@ -188,6 +188,11 @@ class PullFold:
         return (layer for layer in self.layers.values() if layer.counted)
 
     @property
+    def is_extracting(self) -> bool:
+        """Some layer is being extracted."""
+        return any(layer.phase is LayerPhase.EXTRACTING for layer in self.layers.values())
+
+    @property
     def phase(self) -> PullPhase:
         """The phase of the layers that hold the pull up."""
         if self.succeeded:

@@ -114,12 +114,14 @@ def estimate(
     download: Meter,
     extract: Meter | None,
     at: float,
+    extracting_seconds: float,
 ) -> Eta:
     """ETA of a pull that runs undisturbed. Extraction overlaps the download, but is serial and ends with the last layer.
 
-    `extract` None: the engine does not tell of bytes extracted.
+    `extract` None: the engine does not tell of bytes extracted. Else its clock is `extracting_seconds`, the time in which
+    something was extracted: while the next layer is still being downloaded the host extracts nothing, which is no slowness.
     """
-    extract_rate = (extract.rate(at) if extract else None) or _EXTRACT_PRIOR_BYTES_PER_S
+    extract_rate = (extract.rate(extracting_seconds) if extract else None) or _EXTRACT_PRIOR_BYTES_PER_S
     if to_download_bytes <= 0:
         if extract is None:
             return Eta(reason="this image store does not measure extraction")

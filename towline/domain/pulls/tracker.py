@@ -82,6 +82,8 @@ class PullTracker:
         self._judge = Judge(thresholds, begun_at) if begun_at is not None else None
         self._download = Meter(horizon_seconds=max(thresholds.crawl_window_seconds, thresholds.stall_max_seconds))
         self._extract = Meter()
+        self._extracting_seconds = 0.0
+        self._extracting_since: float | None = None
         self._back_off: _BackOff | None = None
         self.fold.start_with(self._carried.kept_bytes)
 
@@ -98,10 +100,13 @@ class PullTracker:
     def feed(self, message: Mapping[str, object], at: float) -> None:
         """Take one message of the stream."""
         self._begin(at)
+        if self._extracting_since is not None:
+            self._extracting_seconds += at - self._extracting_since
         self.fold.feed(message, at)
+        self._extracting_since = at if self.fold.is_extracting else None
         if self.fold.connected:
             self._download.observe(at, self.fold.transferred_bytes)
-            self._extract.observe(at, self.fold.extraction_bytes)
+            self._extract.observe(self._extracting_seconds, self.fold.extraction_bytes)
 
     def confirm(self) -> None:
         """The image was found on the engine after the stream's end (Podman has no line that says so)."""
@@ -217,6 +222,7 @@ class PullTracker:
             download=self._download,
             extract=self._extract if self.fold.store is StoreKind.CLASSIC else None,
             at=at,
+            extracting_seconds=self._extracting_seconds,
         )
 
     def _rate(self, totals: PullTotals, at: float) -> float | None:

@@ -87,6 +87,7 @@ def eta(
         download=download,
         extract=extract if extract is not None else Meter(),
         at=at,
+        extracting_seconds=at,
     )
 
 
@@ -131,5 +132,6 @@ def test_a_store_that_does_not_measure_extraction_has_no_eta_for_it() -> None:
         download=steady(100, 10),
         extract=None,
         at=10.0,
+        extracting_seconds=0.0,
     )
     assert made == Eta(reason="this image store does not measure extraction")

@@ -200,3 +200,13 @@ def test_a_progress_survives_the_way_over_the_wire() -> None:
     adapter = TypeAdapter(PullProgress)
     now = seen(made, 1.0)
     assert adapter.validate_json(adapter.dump_json(now)) == now
+
+
+def test_an_early_small_layer_does_not_make_the_host_slow_at_extracting() -> None:
+    made = a_tracker(plan_of({A: 1000, B: 1_000_000}))
+    made.feed(line("Extracting", A, current=900, total=1000), 0.1)
+    made.feed(line("Extracting", A, current=1000, total=1000), 0.2)
+    made.feed(line("Pull complete", A), 0.3)
+    for second in range(1, 9):
+        made.feed(downloading(second * 100_000, B, 1_000_000), float(second))
+    assert seen(made, 8.0).eta_seconds == pytest.approx(2.0, abs=0.7)
