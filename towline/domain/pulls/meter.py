@@ -15,6 +15,9 @@ _PAST_SECONDS_MIN: Final = 10.0
 _EXTRACT_PRIOR_BYTES_PER_S: Final = 50e6
 """What a host extracts per second until it is measured: compressed bytes; conservative for random data on one core."""
 
+_EXTRACT_SECONDS_MIN: Final = 1.0
+"""A small layer that is done in a blink says nothing of how fast a large one will be."""
+
 
 class _Sample(NamedTuple):
     at: float
@@ -121,7 +124,8 @@ def estimate(
     `extract` None: the engine does not tell of bytes extracted. Else its clock is `extracting_seconds`, the time in which
     something was extracted: while the next layer is still being downloaded the host extracts nothing, which is no slowness.
     """
-    extract_rate = (extract.rate(extracting_seconds) if extract else None) or _EXTRACT_PRIOR_BYTES_PER_S
+    measured = extract.rate(extracting_seconds) if extract and extracting_seconds >= _EXTRACT_SECONDS_MIN else None
+    extract_rate = measured or _EXTRACT_PRIOR_BYTES_PER_S
     if to_download_bytes <= 0:
         if extract is None:
             return Eta(reason="this image store does not measure extraction")
