@@ -8,10 +8,10 @@ from importlib.metadata import version
 from fastapi import FastAPI
 
 from api import problems
-from api.body_limit import BodyLimit
 from api.dependencies import Parts
 from api.dispatcher import dispatch_forever
 from api.orchestrator import Orchestrator, TemporalOrchestrator
+from api.request_limits import RequestLimits
 from api.routes import events, fleet, health, identities, logs, sessions
 from api.watch import Watch
 from towline.settings import Settings, load_settings
@@ -45,7 +45,7 @@ def create_app(settings: Settings | None = None, *, orchestrator: Orchestrator |
         summary="Container sessions on a fleet of Docker hosts.",
         lifespan=lifespan,
     )
-    app.add_middleware(BodyLimit)
+    app.add_middleware(RequestLimits)
     problems.install(app)
     for routes in (sessions, events, logs, fleet, identities, health):
         app.include_router(routes.router)

@@ -1,8 +1,8 @@
 """Agents, with what is free on them."""
 
 from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
 from sqlmodel import col
-from sqlmodel.ext.asyncio.session import AsyncSession
 
 from towline.store.records import rooms
 from towline.store.rows import AgentRow

@@ -12,18 +12,22 @@ from towline.store.rows import UserRow
 FIRST_USER: Final = "admin"
 
 
-def ensure_first_token(url: str) -> str | None:
-    """Make the user `admin` and a token where there is no user at all. Returns the token's text, once; None after that."""
-    return asyncio.run(_ensure(url))
+def ensure_first_token(url: str, *, another: bool = False) -> str | None:
+    """Make the user `admin` and a token where there is no user at all. Returns the token's text, once; None after that.
+
+    `another`: the token is lost; the user `admin` gets one more.
+    """
+    return asyncio.run(_ensure(url, another))
 
 
-async def _ensure(url: str) -> str | None:
+async def _ensure(url: str, another: bool) -> str | None:
     database = Database.open(url, pool_size=1)
     try:
         async with database.transaction() as tx:
-            if (await tx.execute(select(func.count()).select_from(UserRow))).scalar():
+            if not (await tx.execute(select(func.count()).select_from(UserRow))).scalar():
+                await create_user(tx, name=FIRST_USER, role="superadmin")
+            elif not another:
                 return None
-            await create_user(tx, name=FIRST_USER, role="superadmin")
             _, plain = await create_token(tx, user=FIRST_USER, name="first")
             return plain
     finally:

@@ -5,8 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
-from sqlmodel.ext.asyncio.session import AsyncSession
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 
 EVENTS_CHANNEL: Final = "towline_events"
 _STATEMENT_TIMEOUT_MS: Final = 15_000

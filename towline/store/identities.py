@@ -8,8 +8,8 @@ from typing import Final
 
 from sqlalchemy import or_, select
 from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncSession
 from sqlmodel import col
-from sqlmodel.ext.asyncio.session import AsyncSession
 
 from towline.domain.ids import new_id
 from towline.errors import ConflictError, NotFoundError

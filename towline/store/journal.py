@@ -1,8 +1,8 @@
 """Moving kernels and writing events: the guarded updates that every use case shares."""
 
 from sqlalchemy import func, select, text
+from sqlalchemy.ext.asyncio import AsyncSession
 from sqlmodel import col
-from sqlmodel.ext.asyncio.session import AsyncSession
 
 from towline.domain.lifecycle import FINAL, Status, Transition, session_status_of
 from towline.domain.records import Note

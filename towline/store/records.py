@@ -3,8 +3,8 @@
 from typing import Final
 
 from sqlalchemy import func, select, text
+from sqlalchemy.ext.asyncio import AsyncSession
 from sqlmodel import col
-from sqlmodel.ext.asyncio.session import AsyncSession
 
 from towline.domain.containers import ContainerExit
 from towline.domain.lifecycle import Reason, Status, Transition

@@ -10,8 +10,8 @@ from typing import Any
 
 from sqlalchemy import Select, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncSession
 from sqlmodel import col
-from sqlmodel.ext.asyncio.session import AsyncSession
 
 from towline.domain.lifecycle import Reason, Status
 from towline.domain.sessions import SessionSpec
