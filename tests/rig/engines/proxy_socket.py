@@ -34,6 +34,7 @@ class ProxySocket:
         self._book: Final = RuleBook()
         self._thread: LoopThread | None = None
         self._server: asyncio.Server | None = None
+        self._conversations: Final[set[asyncio.Task[None]]] = set()
 
     @property
     def url(self) -> str:
@@ -83,12 +84,18 @@ class ProxySocket:
         return self._thread
 
     async def _open(self) -> None:
-        self._server = await asyncio.start_unix_server(self._serve, str(self.socket))
+        self._server = await asyncio.start_unix_server(self._accept, str(self.socket))
 
     async def _close(self) -> None:
         if self._server is not None:
             self._server.close()
         self.socket.unlink(missing_ok=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # A task of our own: the one that asyncio would make complains when it is cancelled.
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._conversations.add(task)
+        task.add_done_callback(self._conversations.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
