@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
 from docker.constants import DEFAULT_UNIX_SOCKET
@@ -55,13 +56,40 @@ async def run_agent(settings: Settings, agent_id: str) -> None:
         fleet_id=await _fleet_id(client),
         starts_max=settings.agent.starts_in_flight_max,
     )
-    images = EngineImages(
+    workers = agent_workers(
+        client,
+        agent_id=agent_id,
+        images=_images(settings, agent_id, engine, registries),
+        containers=containers,
+        facts=_facts(settings, agent_id, engine),
+        links=links,
+    )
+    watching = asyncio.create_task(ExitWatcher(engine, containers, links.container_exited).run())
+    try:
+        async with AsyncExitStack() as stack:
+            for worker in workers:
+                await stack.enter_async_context(worker)
+            await links.announce()
+            _log.info("agent %s ready", agent_id)
+            await stop.wait()
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        await registries.close()
+        engine.close()
+
+
+def _images(settings: Settings, agent_id: str, engine: Engine, registries: Registries) -> EngineImages:
+    return EngineImages(
         engine=engine,
         agent_id=agent_id,
         registries=registries,
         settings=PullSettings(thresholds=settings.pull.thresholds, attempts_max=settings.pull.attempts_max),
         unique_pulls_max=settings.agent.unique_pulls_max,
     )
+
+
+def _facts(settings: Settings, agent_id: str, engine: Engine) -> Callable[[], Awaitable[AgentFacts]]:
     boot_id = new_boot_id()
 
     async def facts() -> AgentFacts:
@@ -74,21 +102,7 @@ async def run_agent(settings: Settings, agent_id: str) -> None:
             labels=dict(settings.agent.labels),
         )
 
-    watching = asyncio.create_task(ExitWatcher(engine, containers, links.container_exited).run())
-    try:
-        async with AsyncExitStack() as stack:
-            for worker in agent_workers(
-                client, agent_id=agent_id, images=images, containers=containers, facts=facts, links=links
-            ):
-                await stack.enter_async_context(worker)
-            await links.announce()
-            _log.info("agent %s ready", agent_id)
-            await stop.wait()
-    finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
-        await registries.close()
-        engine.close()
+    return facts
 
 
 def _default_docker_host() -> str:

@@ -18,6 +18,8 @@ from tests.workflow.world import World
 from towline.domain.queues import session_workflow_id
 
 HISTORIES: Final = Path(__file__).parent / "histories"
+ROOT: Final = Path(__file__).resolve().parents[2]
+_ROOT: Final = Path(__file__).resolve().parents[2]
 
 
 async def record(env: WorkflowEnvironment, name: str, scenario: Scenario) -> None:
@@ -36,7 +38,8 @@ async def record(env: WorkflowEnvironment, name: str, scenario: Scenario) -> Non
 
 async def _write(client: Client, workflow_id: str, path: Path) -> None:
     history = await client.get_workflow_handle(workflow_id).fetch_history()
-    path.write_text(history.to_json() + "\n")
+    # Stack traces name files; where this checkout lies is nobody's business.
+    path.write_text(history.to_json().replace(f"{_ROOT}/", "") + "\n")
     sys.stdout.write(f"{path.name}: {len(history.events)} events\n")
 
 

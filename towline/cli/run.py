@@ -6,10 +6,11 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import typer
 
+from towline.cli import options
 from towline.cli.client import Client, StreamEvent
 from towline.cli.output import harmless
 from towline.cli.progress import BarDisplay, LineDisplay, PullDisplay
@@ -25,63 +26,38 @@ INTERRUPTED_CODE: Final = 130
 
 @app.command(context_settings={"allow_interspersed_args": False})
 def run(
-    image: Annotated[str, typer.Argument(help="The image, as in `docker run`.")],
-    command: Annotated[list[str] | None, typer.Argument(help="The command, after `--`.", show_default=False)] = None,
-    name: Annotated[str | None, typer.Option(help="A name for the session.")] = None,
-    interactive: Annotated[bool, typer.Option("--interactive-kind", help="A session that lives until ended.")] = False,
-    env: Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=VALUE.")] = None,
-    env_file: Annotated[Path | None, typer.Option(help="Lines of NAME=VALUE.", exists=True, dir_okay=False)] = None,
-    cpus: Annotated[float, typer.Option(help="Cores for each kernel.")] = 1.0,
-    memory: Annotated[str, typer.Option("--memory", "-m", help="Memory for each kernel, such as 512m.")] = "512m",
-    gpus: Annotated[int, typer.Option(help="GPUs for each kernel.")] = 0,
-    shm: Annotated[str | None, typer.Option(help="Size of /dev/shm.")] = None,
-    kernels: Annotated[int, typer.Option(help="How many containers.")] = 1,
-    multi_agent: Annotated[bool, typer.Option(help="Kernels may be on several agents.")] = False,
-    pull_policy: Annotated[str, typer.Option(help="always, if-not-present, never.")] = "if-not-present",
-    allow_stale: Annotated[bool, typer.Option(help="With always: the image present, if the registry is away.")] = False,
-    network: Annotated[str, typer.Option(help="bridge, none, host.")] = "bridge",
-    publish: Annotated[list[str] | None, typer.Option("--publish", "-p", help="[HOST:]CONTAINER[/udp].")] = None,
-    volume: Annotated[list[str] | None, typer.Option("--volume", "-v", help="VOLUME:/TARGET[:ro].")] = None,
-    label: Annotated[list[str] | None, typer.Option(help="NAME=VALUE.")] = None,
-    agent: Annotated[str | None, typer.Option(help="Only on this agent.")] = None,
-    priority: Annotated[int, typer.Option(help="0 to 100.")] = 10,
-    time_limit: Annotated[float | None, typer.Option(help="Seconds that it may run.")] = None,
-    pull_deadline: Annotated[float | None, typer.Option(help="Seconds that the pull may take.")] = None,
-    stop_grace: Annotated[float, typer.Option(help="Seconds from stop to kill.")] = 10.0,
-    platform: Annotated[str | None, typer.Option(help="os/arch[/variant].")] = None,
-    entrypoint: Annotated[str | None, typer.Option(help="Instead of the image's.")] = None,
-    workdir: Annotated[str | None, typer.Option("--workdir", "-w", help="Instead of the image's.")] = None,
-    tty: Annotated[bool, typer.Option("--tty", "-t", help="A terminal for the command.")] = False,
-    detach: Annotated[bool, typer.Option("--detach", "-d", help="Print the session's id and return.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print every event as a line of JSON.")] = False,
+    image: options.Image,
+    command: options.Command = None,
+    name: options.Name = None,
+    interactive: options.Interactive = False,
+    env: options.Env = None,
+    env_file: options.EnvFile = None,
+    cpus: options.Cpus = 1.0,
+    memory: options.Memory = "512m",
+    gpus: options.Gpus = 0,
+    shm: options.Shm = None,
+    kernels: options.Kernels = 1,
+    multi_agent: options.MultiAgent = False,
+    pull_policy: options.PullPolicy = "if-not-present",
+    allow_stale: options.AllowStale = False,
+    network: options.Network = "bridge",
+    publish: options.Publish = None,
+    volume: options.Volume = None,
+    label: options.Label = None,
+    agent: options.Agent = None,
+    priority: options.Priority = 10,
+    time_limit: options.TimeLimit = None,
+    pull_deadline: options.PullDeadline = None,
+    stop_grace: options.StopGrace = 10.0,
+    platform: options.Platform = None,
+    entrypoint: options.Entrypoint = None,
+    workdir: options.Workdir = None,
+    tty: options.Tty = False,
+    detach: options.Detach = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Run a command in a container: shows the pull, streams the logs, exits with the container's exit code."""
-    words = command or []
-    body = {
-        "image": image,
-        "kind": "interactive" if interactive else "batch",
-        "name": name,
-        "command": (words[1:] if words[:1] == ["--"] else words) or None,
-        "entrypoint": [entrypoint] if entrypoint else None,
-        "working_dir": workdir,
-        "tty": tty,
-        "env": _pairs(_lines(env_file) + (env or []), "env"),
-        "resources": {"cpu": cpus, "memory": memory, "gpu": gpus, "shm": shm},
-        "kernels": kernels,
-        "cluster_mode": "multi-agent" if multi_agent else "single-agent",
-        "pull_policy": pull_policy,
-        "allow_stale": allow_stale,
-        "network": network,
-        "ports": [_port(text) for text in publish or ()],
-        "mounts": [_mount(text) for text in volume or ()],
-        "labels": _pairs(label or [], "label"),
-        "agent": agent,
-        "priority": priority,
-        "time_limit": time_limit,
-        "pull_deadline": pull_deadline,
-        "stop_grace": stop_grace,
-        "platform": platform,
-    }
+    body = _body(locals())
     client = Client()
     # A key of its own lets a lost answer be asked for again without a second session.
     made = client.ask("POST", "/v1/sessions", body=body, headers={"Idempotency-Key": uuid.uuid4().hex})
@@ -89,6 +65,36 @@ def run(
         sys.stdout.write((json.dumps(made) if as_json else made["id"]) + "\n")
         return
     _attend(client, made["id"], as_json=as_json)
+
+
+def _body(given: dict[str, Any]) -> dict[str, Any]:
+    """The request, from the options by their names."""
+    words = given["command"] or []
+    return {
+        "image": given["image"],
+        "kind": "interactive" if given["interactive"] else "batch",
+        "name": given["name"],
+        "command": (words[1:] if words[:1] == ["--"] else words) or None,
+        "entrypoint": [given["entrypoint"]] if given["entrypoint"] else None,
+        "working_dir": given["workdir"],
+        "tty": given["tty"],
+        "env": _pairs(_lines(given["env_file"]) + (given["env"] or []), "env"),
+        "resources": {"cpu": given["cpus"], "memory": given["memory"], "gpu": given["gpus"], "shm": given["shm"]},
+        "kernels": given["kernels"],
+        "cluster_mode": "multi-agent" if given["multi_agent"] else "single-agent",
+        "pull_policy": given["pull_policy"],
+        "allow_stale": given["allow_stale"],
+        "network": given["network"],
+        "ports": [_port(text) for text in given["publish"] or ()],
+        "mounts": [_mount(text) for text in given["volume"] or ()],
+        "labels": _pairs(given["label"] or [], "label"),
+        "agent": given["agent"],
+        "priority": given["priority"],
+        "time_limit": given["time_limit"],
+        "pull_deadline": given["pull_deadline"],
+        "stop_grace": given["stop_grace"],
+        "platform": given["platform"],
+    }
 
 
 def _attend(client: Client, session_id: str, *, as_json: bool) -> None:
