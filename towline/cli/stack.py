@@ -6,10 +6,13 @@ import json
 import runpy
 import signal
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+
+from towline.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from towline.embedded.stack import Stack
@@ -34,10 +37,11 @@ def up(
     ready_file: Annotated[
         Path | None, typer.Option(help="Written, with the addresses as JSON, once all is up.", show_default=False)
     ] = None,
+    new_token: Annotated[bool, typer.Option("--new-token", help="The first token is lost: make another.")] = False,
 ) -> None:
     """Run the whole stack in the foreground until Ctrl-C. The next `up` resumes every session."""
     from towline.embedded.directory import held
-    from towline.embedded.places import sealing_key
+    from towline.embedded.places import sealing_key, stack_path
     from towline.embedded.stack import Stack, plan_agents
     from towline.settings import load_settings
 
@@ -52,12 +56,10 @@ def up(
             api_port=api_port or settings.api.port,
             temporal_port=temporal_port,
             temporal_ui_port=temporal_ui_port,
+            new_token=new_token,
         )
-        try:
-            asyncio.run(_run(stack, ready_file))
-        finally:
-            if ready_file:
-                ready_file.unlink(missing_ok=True)
+        with _present_while_up(stack_path(directory), *([ready_file] if ready_file else [])) as announced:
+            asyncio.run(_run(stack, announced))
 
 
 @app.command()
@@ -107,7 +109,21 @@ def _become_worker(*arguments: str) -> None:
     runpy.run_module("workers", run_name="__main__", alter_sys=True)
 
 
-async def _run(stack: "Stack", ready_file: Path | None) -> None:
+@contextlib.contextmanager
+def _present_while_up(*files: Path) -> Iterator[tuple[Path, ...]]:
+    """The files are absent before and after; those of a killed stack would mislead."""
+    try:
+        for file in files:
+            file.unlink(missing_ok=True)
+            if not file.parent.is_dir():
+                raise InvalidInputError(f"there is no directory {file.parent} for {file.name}")
+        yield files
+    finally:
+        for file in files:
+            file.unlink(missing_ok=True)
+
+
+async def _run(stack: "Stack", announced: Sequence[Path]) -> None:
     from towline.embedded.ports import refuse_taken
     from towline.embedded.supervisor import Supervisor
 
@@ -117,10 +133,10 @@ async def _run(stack: "Stack", ready_file: Path | None) -> None:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, stop.set)
-    await supervisor.run(stop, lambda: _announce(stack, ready_file))
+    await supervisor.run(stop, lambda: _announce(stack, announced))
 
 
-def _announce(stack: "Stack", ready_file: Path | None) -> None:
+def _announce(stack: "Stack", files: Sequence[Path]) -> None:
     from towline.embedded.places import default_data_directory, token_path
 
     addresses = {
@@ -136,10 +152,13 @@ def _announce(stack: "Stack", ready_file: Path | None) -> None:
         _say(f"  {name.replace('_', ' '):<12} {address}")
     if stack.directory != default_data_directory():
         _say(f"Clients on this machine need: export TOWLINE_DATA_DIR={stack.directory}")
-    if ready_file:
-        new = ready_file.with_name(f"{ready_file.name}.new")
-        new.write_text(json.dumps(addresses), encoding="utf-8")
-        new.replace(ready_file)
+    if not token_path(stack.directory).exists():
+        _say("The first token's file is gone; `towline up --new-token` makes another.")
+    engines = sorted({plan.docker_host for plan in stack.agents if plan.docker_host})
+    for file in files:
+        new = file.with_name(f"{file.name}.new")
+        new.write_text(json.dumps({**addresses, "engines": engines}), encoding="utf-8")
+        new.replace(file)
     _say("READY")
 
 

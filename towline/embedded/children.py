@@ -73,7 +73,7 @@ class Child:
     @classmethod
     def start(cls, command: Command, log: Path) -> "Child":
         """Start it. Call from a thread that lives as long as the child shall: the leash is bound to the thread."""
-        log.parent.mkdir(parents=True, exist_ok=True)
+        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         roll(log)
         leash = (sys.executable, "-I", "-S", str(_LEASH), str(os.getpid()), str(int(command.death_signal)))
         with log.open("ab") as output:
@@ -141,6 +141,7 @@ def _spawn(argv: tuple[str, ...], command: Command, output: IO[bytes]) -> "subpr
         stdout=output,
         stderr=subprocess.STDOUT,
         start_new_session=True,
+        umask=0o077,  # What users asked for is in Temporal's file, too: not for everybody's eyes.
     )
 
 

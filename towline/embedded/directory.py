@@ -9,10 +9,10 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 from towline.embedded.children import ProcessIdentity
-from towline.errors import ConflictError, UnavailableError
+from towline.errors import ConflictError, InvalidInputError, UnavailableError
 
 _ENDING_SECONDS: Final = 10.0
 
@@ -25,14 +25,13 @@ class DirectoryInUseError(ConflictError):
 
 @contextlib.contextmanager
 def held(directory: Path) -> Iterator[Path]:
-    """Create the directory where it is missing, and hold it. Raises `DirectoryInUseError` when somebody else does.
+    """Create the directory where it is missing, and hold it. Raises `DirectoryInUseError` when somebody else does,
+    `InvalidInputError` when it cannot be made or written to.
 
     The hold ends with the process, however it ends.
     """
     directory = directory.expanduser().resolve()
-    directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-    path = directory / "lock"
-    with path.open("a+", encoding="ascii") as lock:
+    with _lock_file(directory) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -45,6 +44,26 @@ def held(directory: Path) -> Iterator[Path]:
         lock.write(str(os.getpid()))
         lock.flush()
         yield directory
+
+
+def _lock_file(directory: Path) -> TextIO:
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return (directory / "lock").open("a+", encoding="ascii")
+    except OSError as error:
+        raise InvalidInputError(f"{directory} cannot hold the data: {error.strerror}") from error
+
+
+def is_held(directory: Path) -> bool:
+    """Whether a stack runs on this directory now."""
+    try:
+        with (directory / "lock").open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
 
 
 @dataclass(frozen=True, kw_only=True)

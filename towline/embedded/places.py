@@ -29,6 +29,11 @@ def api_url_path(directory: Path) -> Path:
     return directory / "api-url"
 
 
+def stack_path(directory: Path) -> Path:
+    """Where a running stack says its addresses, as JSON."""
+    return directory / "stack.json"
+
+
 def write_private(path: Path, text: str) -> None:
     """Write a file that nobody but its owner can read at any moment, in the place of an older one."""
     new = path.with_suffix(".new")

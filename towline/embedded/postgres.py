@@ -63,7 +63,7 @@ class Postgres:
         Takes seconds the first time. Raises `UnavailableError` with what is wrong.
         """
         user = server_user()
-        programs = _programs_for(self.data)
+        programs = programs_for(self.data)
         if user:
             prepare_for(user, programs.parent, self.directory)
         if not self.data.exists():
@@ -117,8 +117,8 @@ def running_postgres(directory: Path, *, durable: bool = True) -> Iterator[str]:
             child.stop_and_wait()
 
 
-def _programs_for(data: Path) -> Path:
-    """The programs of the version that made this cluster, or of the newest."""
+def programs_for(data: Path) -> Path:
+    """The directory of the programs that made this cluster, or of the newest where there is none. Raises `UnavailableError`."""
     with warnings.catch_warnings():
         # On import it looks for a runtime directory that only its own server class uses.
         warnings.simplefilter("ignore")

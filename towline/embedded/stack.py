@@ -40,7 +40,10 @@ def plan_agents(count: int, docker_hosts: Sequence[str]) -> tuple[AgentPlan, ...
 
 @dataclass(frozen=True, kw_only=True)
 class Stack:
-    """A whole stack with its data in `directory`, an absolute path that this process holds. `keys` seal secrets."""
+    """A whole stack with its data in `directory`, an absolute path that this process holds. `keys` seal secrets.
+
+    `new_token`: the first superadmin's token is lost, make another.
+    """
 
     directory: Path
     agents: tuple[AgentPlan, ...]
@@ -49,6 +52,7 @@ class Stack:
     api_port: int = 8470
     temporal_port: int = 7233
     temporal_ui_port: int = 8233
+    new_token: bool = False
 
     @cached_property
     def postgres(self) -> Postgres:
@@ -136,7 +140,7 @@ class Stack:
         from towline.store.migrate import upgrade
 
         upgrade(self.postgres.url())
-        if token := ensure_first_token(self.postgres.url()):
+        if token := ensure_first_token(self.postgres.url(), another=self.new_token):
             write_private(token_path(self.directory), token)
         api_url_path(self.directory).write_text(f"{self.api_url}\n", encoding="utf-8")
 
