@@ -1,0 +1,66 @@
+"""`make bench`: prints a table, and writes it to `.towline/bench.md`."""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from bench.starts import Comparison, Starter, compare
+from tests.acceptance.stack import running_stack
+from tests.rig.engines import classic_engine
+from tests.rig.images import ImageRecipe, Layer, demo_image, push
+from tests.rig.registry import RegistryProcess
+
+_COLUMNS = ("what", "peer", "runs", "ours, ms", "peer, ms", "difference, ms", "ratio")
+WARM_RUNS = 20
+COLD_RUNS = 5
+
+
+def measure(work: Path) -> list[Comparison]:
+    """Run every comparison on an engine, a registry and a stack of our own."""
+    with classic_engine(work) as engine, RegistryProcess(work / "registry") as registry:
+        client = engine.client().api
+        small = push(registry.host, "bench/small", "1", ImageRecipe(layers=(Layer.busybox(),))).reference
+        large = push(registry.host, "bench/large", "1", demo_image()).reference
+        client.pull(small)
+        with running_stack(work / "s", engine.url) as stack:
+            warm = Starter(stack, client, small)
+            cold = Starter(stack, client, large)
+
+            def cold_ours() -> float:
+                cold.forget_image()
+                return cold.ours()
+
+            def cold_bare() -> float:
+                cold.forget_image()
+                return cold.bare(pull=True)
+
+            return [
+                compare("warm start", "engine create + start", WARM_RUNS, warm.ours, warm.bare),
+                compare("cold start, 150 MB", "engine pull + create + start", COLD_RUNS, cold_ours, cold_bare),
+            ]
+
+
+def table(rows: list[tuple[str, ...]]) -> str:
+    """A Markdown table."""
+    lines = [_COLUMNS, tuple("---" for _ in _COLUMNS), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def main() -> None:
+    """Measure and write."""
+    os.environ["PATH"] = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    with tempfile.TemporaryDirectory(prefix="bench-") as directory:
+        work = Path(directory)
+        (work / "s").mkdir()
+        # PostgreSQL runs as another account when we are root, and has to reach its data.
+        work.chmod(0o755)
+        text = table([comparison.row() for comparison in measure(work)])
+    target = Path(".towline/bench.md")
+    target.parent.mkdir(exist_ok=True)
+    target.write_text(text)
+    sys.stdout.write(text)
+
+
+if __name__ == "__main__":
+    main()
