@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Final
 
 from tests.rig.engines.engine import Engine, EngineOptions, EnginePaths, Flavour
-from tests.rig.engines.trixie import trixie_root
+from tests.rig.engines.trixie import PRIVATE_MOUNTS, trixie_root
 
-# In a mount namespace of its own, so that nothing of it is ever seen, or left, outside; it ends with its last process.
 # The root is bound onto itself, because runc cannot move into a root that is not a mount point.
 _ENTER_CHROOT: Final = """
 set -e
@@ -32,8 +31,7 @@ def containerd_engine(root: Path, options: EngineOptions | None = None) -> Engin
 
     def argv(paths: EnginePaths, config: Path) -> tuple[str, ...]:
         places = (str(chroot), str(paths.run), str(paths.data), str(config))
-        unshare = ("/usr/bin/unshare", "--mount", "--propagation", "private")
-        return (*unshare, "/bin/sh", "-c", _ENTER_CHROOT, "dockerd", *places)
+        return (*PRIVATE_MOUNTS, "/bin/sh", "-c", _ENTER_CHROOT, "dockerd", *places)
 
     flavour = Flavour(name="dockerd with containerd store", argv=argv, features={"containerd-snapshotter": True})
     return Engine(root, flavour, options or EngineOptions())

@@ -13,6 +13,9 @@ _CACHE_VARIABLE: Final = "TOWLINE_TEST_TRIXIE"
 _CACHE_DEFAULT: Final = Path(__file__).parents[3] / ".towline" / "cache" / "trixie"
 _PACKAGES: Final = "docker.io,ca-certificates,iptables"
 
+PRIVATE_MOUNTS: Final = ("/usr/bin/unshare", "--mount", "--propagation", "private")
+"""In front of a command: its mounts are seen by it alone, and end with it, however it ends."""
+
 
 def trixie_root() -> Path:
     """The root, made now if it is not there: at `$TOWLINE_TEST_TRIXIE`, else below the checkout's `.towline/cache`.
@@ -42,7 +45,15 @@ def apt_mirror() -> str:
 def _bootstrap(root: Path) -> None:
     unfinished = root.with_name(f"{root.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
-    command = ["debootstrap", "--variant=minbase", f"--include={_PACKAGES}", "trixie", str(unfinished), apt_mirror()]
+    debootstrap = [
+        "debootstrap",
+        "--variant=minbase",
+        f"--include={_PACKAGES}",
+        "trixie",
+        str(unfinished),
+        apt_mirror(),
+    ]
+    command = [*PRIVATE_MOUNTS, *debootstrap]
     made = subprocess.run(command, check=False, capture_output=True, text=True)
     if made.returncode != 0:
         raise RuntimeError("debootstrap failed:\n" + "\n".join((made.stdout + made.stderr).splitlines()[-15:]))
