@@ -44,8 +44,8 @@ def all_checks(settings: Settings, *, docker_host: str | None = None, registry: 
     """Every check that applies. Without a running stack and without addresses in the settings, it is the embedded stack
     that is checked: whether it could start."""
     addresses = _addresses(settings.data_dir) if is_held(settings.data_dir) else None
-    engines = [docker_host] if docker_host else (addresses or {}).get("engines") or [_engine_url(settings)]
-    checks = [_versions(), *(check for url in engines for check in _engine(url)), _disk(settings.data_dir)]
+    engines = [docker_host] if docker_host else (addresses or {}).get("engines") or [engine_url(settings)]
+    checks = [_versions(), *(check for url in engines for check in engine_checks(url)), _disk(settings.data_dir)]
     if registry:
         checks.append(_registry(registry))
     if addresses is not None:
@@ -87,11 +87,13 @@ def _versions() -> Check:
     return Check(name="versions", ok=True, detail=", ".join(found))
 
 
-def _engine_url(settings: Settings) -> str:
+def engine_url(settings: Settings) -> str:
+    """The engine that an agent serves by default."""
     return settings.agent.docker_host or os.environ.get("DOCKER_HOST") or _DEFAULT_ENGINE
 
 
-def _engine(url: str) -> list[Check]:
+def engine_checks(url: str) -> list[Check]:
+    """Whether an engine can be used, and whether it has room for images."""
     try:
         info, unresponsive = asyncio.run(_ask_engine(url))
     except TowlineError as error:

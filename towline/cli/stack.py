@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 app = typer.Typer()
 worker = typer.Typer(help="Run a worker, for a fleet.", no_args_is_help=True)
 app.add_typer(worker, name="worker")
-
-_GRACEFUL_SECONDS: Final = 5
 
 
 @app.command()
@@ -40,6 +38,7 @@ def up(
     new_token: Annotated[bool, typer.Option("--new-token", help="The first token is lost: make another.")] = False,
 ) -> None:
     """Run the whole stack in the foreground until Ctrl-C. The next `up` resumes every session."""
+    from towline.cli.checks import engine_url
     from towline.embedded.directory import held
     from towline.embedded.places import sealing_key, stack_path
     from towline.embedded.stack import Stack, plan_agents
@@ -58,27 +57,19 @@ def up(
             temporal_ui_port=temporal_ui_port,
             new_token=new_token,
         )
+        engines = sorted({plan.docker_host or engine_url(settings) for plan in stack.agents})
         with _present_while_up(stack_path(directory), *([ready_file] if ready_file else [])) as announced:
-            asyncio.run(_run(stack, announced))
+            asyncio.run(_run(stack, engines, announced))
 
 
 @app.command()
 def api() -> None:
     """Run the HTTP API and the dashboard."""
-    import uvicorn
-
+    from towline.embedded.stack import uvicorn_arguments
     from towline.settings import load_settings
 
     settings = load_settings().api
-    # Event streams stay open for as long as their readers like: a stop does not wait for them.
-    uvicorn.run(
-        "api.app:create_app",
-        factory=True,
-        host=settings.host,
-        port=settings.port,
-        access_log=False,
-        timeout_graceful_shutdown=_GRACEFUL_SECONDS,
-    )
+    _become("uvicorn", *uvicorn_arguments(settings.host, settings.port))
 
 
 @app.command()
@@ -93,7 +84,7 @@ def migrate() -> None:
 @worker.command()
 def control() -> None:
     """Run workflows and keep the records."""
-    _become_worker("control")
+    _become("workers", "control")
 
 
 @worker.command()
@@ -101,12 +92,12 @@ def agent(
     agent_id: Annotated[str, typer.Option("--id", help="The agent's name in the fleet.")],
 ) -> None:
     """Serve the Docker engine of this host."""
-    _become_worker("agent", "--id", agent_id)
+    _become("workers", "agent", "--id", agent_id)
 
 
-def _become_worker(*arguments: str) -> None:
-    sys.argv = ["workers", *arguments]
-    runpy.run_module("workers", run_name="__main__", alter_sys=True)
+def _become(module: str, *arguments: str) -> None:
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 @contextlib.contextmanager
@@ -123,20 +114,30 @@ def _present_while_up(*files: Path) -> Iterator[tuple[Path, ...]]:
             file.unlink(missing_ok=True)
 
 
-async def _run(stack: "Stack", announced: Sequence[Path]) -> None:
+async def _run(stack: "Stack", engines: Sequence[str], announced: Sequence[Path]) -> None:
+    from towline.embedded.parts import Step
     from towline.embedded.ports import refuse_taken
     from towline.embedded.supervisor import Supervisor
 
-    supervisor = Supervisor(stack.stages(), directory=stack.directory, say=_say)
+    look = Step(name="engines", run=lambda: asyncio.to_thread(_look_at_engines, engines))
+    supervisor = Supervisor((*stack.stages(), (look,)), directory=stack.directory, say=_say)
     supervisor.end_leftovers()
     refuse_taken(stack.claims)
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, stop.set)
-    await supervisor.run(stop, lambda: _announce(stack, announced))
+    await supervisor.run(stop, lambda: _announce(stack, engines, announced))
 
 
-def _announce(stack: "Stack", files: Sequence[Path]) -> None:
+def _look_at_engines(engines: Sequence[str]) -> None:
+    """Say what is wrong with them. No reason not to start: the agents wait for their engines."""
+    from towline.cli.checks import engine_checks
+
+    for check in (check for engine in engines for check in engine_checks(engine) if not check.ok):
+        _say(f"✗ {check.name}: {check.detail}\n    {check.advice}")
+
+
+def _announce(stack: "Stack", engines: Sequence[str], files: Sequence[Path]) -> None:
     from towline.embedded.places import default_data_directory, token_path
 
     addresses = {
@@ -154,10 +155,9 @@ def _announce(stack: "Stack", files: Sequence[Path]) -> None:
         _say(f"Clients on this machine need: export TOWLINE_DATA_DIR={stack.directory}")
     if not token_path(stack.directory).exists():
         _say("The first token's file is gone; `towline up --new-token` makes another.")
-    engines = sorted({plan.docker_host for plan in stack.agents if plan.docker_host})
     for file in files:
         new = file.with_name(f"{file.name}.new")
-        new.write_text(json.dumps({**addresses, "engines": engines}), encoding="utf-8")
+        new.write_text(json.dumps({**addresses, "engines": list(engines)}), encoding="utf-8")
         new.replace(file)
     _say("READY")
 

@@ -89,12 +89,16 @@ class Stack:
                 Part(name="temporal", prepare=temporal.prepare, is_ready=partial(asyncio.to_thread, temporal.is_ready)),
             ),
             (Step(name="migrations", run=self._migrate), Step(name="namespace", run=temporal.configure)),
-            (self._api(), self._worker("control", ("control",), self._records, partial(pollers.on, CONTROL_QUEUE))),
-            tuple(self._agent(plan, pollers) for plan in self.agents),
+            # Together: what they spend before they are ready is the import of libraries, on a core each.
+            (
+                self._api(),
+                self._worker("control", ("control",), self._records, partial(pollers.on, CONTROL_QUEUE)),
+                *(self._agent(plan, pollers) for plan in self.agents),
+            ),
         )
 
     def _api(self) -> Part:
-        program = (sys.executable, "-P", "-m", "towline.cli.main", "api")
+        program = (sys.executable, "-P", "-m", "uvicorn", *uvicorn_arguments(self.api_host, self.api_port))
         environment = {**self._records, "TOWLINE_API__HOST": self.api_host, "TOWLINE_API__PORT": str(self.api_port)}
         command = Command(name="api", argv=program, cwd=Path.cwd(), environment=environment)
         return Part(name="api", prepare=lambda: command, is_ready=partial(_answers, f"{self.api_url}/readyz"))
@@ -143,6 +147,12 @@ class Stack:
         if token := ensure_first_token(self.postgres.url(), another=self.new_token):
             write_private(token_path(self.directory), token)
         api_url_path(self.directory).write_text(f"{self.api_url}\n", encoding="utf-8")
+
+
+def uvicorn_arguments(host: str, port: int) -> tuple[str, ...]:
+    """How the API is served. Event streams stay open as long as their readers like: a stop does not wait for them."""
+    where = ("--factory", "api.app:create_app", "--host", host, "--port", str(port))
+    return (*where, "--no-access-log", "--timeout-graceful-shutdown", "5")
 
 
 async def _answers(url: str) -> bool:
