@@ -1,15 +1,19 @@
 """`towline agent …` and `towline pull …`."""
 
+import sys
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Annotated, Any, Final
+from urllib.parse import quote
 
 import typer
 from rich.live import Live
 from rich.text import Text
 
 from towline.cli.client import Client
-from towline.cli.output import AsJson, age, console, print_json, print_table, size
-from towline.cli.progress import summary
+from towline.cli.output import AsJson, age, console, harmless, print_json, print_json_line, print_table, size
+from towline.cli.progress import LineDisplay, summary
 
 agents = typer.Typer(help="Agents: the Docker hosts.", no_args_is_help=True)
 pulls = typer.Typer(help="Pulls in flight.", no_args_is_help=True)
@@ -41,7 +45,7 @@ def list_agents(as_json: AsJson = False) -> None:
 @agents.command("show")
 def show_agent(agent: Annotated[str, typer.Argument(help="An agent's id.")], as_json: AsJson = False) -> None:
     """Show one agent."""
-    found = Client().ask("GET", f"/v1/agents/{agent}")
+    found = Client().ask("GET", f"/v1/agents/{quote(agent, safe='')}")
     if as_json:
         print_json(found)
     else:
@@ -66,7 +70,7 @@ def _row(one: dict[str, Any]) -> tuple[object, ...]:
 @pulls.command("show")
 def show_pull(pull: Annotated[str, typer.Argument(help="A pull's id.")], as_json: AsJson = False) -> None:
     """Show one pull in flight, with its layers and who waits for it."""
-    found = Client().ask("GET", f"/v1/pulls/{pull}")
+    found = Client().ask("GET", f"/v1/pulls/{quote(pull, safe='')}")
     if as_json:
         print_json(found)
         return
@@ -86,13 +90,41 @@ def show_pull(pull: Annotated[str, typer.Argument(help="A pull's id.")], as_json
 
 
 @pulls.command()
-def watch(seconds: Annotated[float | None, typer.Option(help="Stop after so long.")] = None) -> None:
-    """Show the pulls in flight, live, until Ctrl-C."""
+def watch(
+    pull: Annotated[str | None, typer.Argument(help="Only this pull, until it ends.", show_default=False)] = None,
+    seconds: Annotated[float | None, typer.Option(help="Stop after so long.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show pulls in flight, live, until Ctrl-C."""
     client = Client()
     until = None if seconds is None else time.monotonic() + seconds
-    with Live(console=console, auto_refresh=False) as live:
+    with ExitStack() as stack:
+        screen = _screen(stack, as_json)
         while until is None or time.monotonic() < until:
-            found = client.ask("GET", "/v1/pulls")["pulls"]
-            lines = [f"{one['pull']['agent_id']} {one['pull']['image']}: {summary(one['pull'])}" for one in found]
-            live.update(Text("\n".join(lines) or "no pull in flight"), refresh=True)
-            time.sleep(_WATCH_SECONDS)
+            found = client.ask_patiently("GET", "/v1/pulls")["pulls"]
+            wanted = [one for one in found if pull in (None, one["pull"]["pull_id"])]
+            screen(wanted)
+            if pull is not None and not wanted:
+                return
+            client.sleep(_WATCH_SECONDS)
+
+
+def _screen(stack: ExitStack, as_json: bool) -> Callable[[list[dict[str, Any]]], None]:
+    """Where pulls are watched: one picture that changes on a terminal, lines of what has changed elsewhere."""
+    if sys.stdout.isatty() and not as_json:
+        live = stack.enter_context(Live(console=console, auto_refresh=False))
+        return lambda found: live.update(Text("\n".join(map(_line, found)) or "no pull in flight"), refresh=True)
+    lines = LineDisplay(sys.stdout)
+
+    def print_all(found: list[dict[str, Any]]) -> None:
+        for one in found:
+            if as_json:
+                print_json_line(one)
+            else:
+                lines.show(one["pull"])
+
+    return print_all
+
+
+def _line(one: dict[str, Any]) -> str:
+    return f"{harmless(one['pull']['agent_id'])} {harmless(one['pull']['image'])}: {summary(one['pull'])}"

@@ -13,19 +13,31 @@ from rich.table import Table
 from rich.text import Text
 
 console = Console(highlight=False)
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_OBEYED: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters, those that turn the direction of writing, and halves of characters."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def harmless(value: object) -> str:
     """Text that others wrote, without what a terminal would obey."""
-    return _CONTROL.sub("�", str(value))
+    return _OBEYED.sub("�", str(value))
 
 
 def print_json(value: Any) -> None:
     """One JSON value on stdout, indented on a terminal."""
     sys.stdout.write(json.dumps(value, indent=2 if sys.stdout.isatty() else None, ensure_ascii=False) + "\n")
+
+
+def print_json_line(value: Any) -> None:
+    """One JSON value as one line, sent at once."""
+    print_line(json.dumps(value, ensure_ascii=False))
+
+
+def print_line(text: str) -> None:
+    """One line on stdout, sent at once, and never broken."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -6,15 +6,24 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from towline.cli.client import Client
-from towline.cli.output import AsJson, age, console, harmless, print_json, print_table
+from towline.cli.client import Client, session_path
+from towline.cli.output import AsJson, age, harmless, print_json, print_json_line, print_line, print_table
 from towline.cli.progress import summary
+from towline.domain.lifecycle import FINAL, Status
+from towline.errors import TowlineError
 
 app = typer.Typer(help="Sessions: list, show, end, follow.", no_args_is_help=True)
 
-_ENDED: Final = ("TERMINATED", "CANCELLED", "ERROR")
+_LOOK_SECONDS: Final = 0.5
+
 Id = Annotated[str, typer.Argument(metavar="SESSION", help="A session's id.")]
 Why = Annotated[str, typer.Option(help="Why; it is recorded.")]
+
+
+class NotEndedError(TowlineError):
+    """The session goes on after all the time that was to be waited."""
+
+    code = "not-ended"
 
 
 @app.command("ls")
@@ -60,7 +69,7 @@ def _pages(client: Client, params: dict[str, Any], limit: int) -> list[dict[str,
 @app.command()
 def show(session: Id, as_json: AsJson = False) -> None:
     """Show one session with its kernels and its pull."""
-    found = Client().ask("GET", f"/v1/sessions/{session}")
+    found = Client().ask("GET", session_path(session))
     if as_json:
         print_json(found)
         return
@@ -84,22 +93,22 @@ def cancel(
     as_json: AsJson = False,
 ) -> None:
     """End a session; one that does not run yet becomes CANCELLED."""
-    _answer(Client().ask("POST", f"/v1/sessions/{session}/cancel", body={"force": force, "why": why}), as_json)
+    _answer(Client().ask("POST", f"{session_path(session)}/cancel", body={"force": force, "why": why}), as_json)
 
 
 @app.command()
 def terminate(session: Id, why: Why = "", as_json: AsJson = False) -> None:
     """Stop a running session with grace."""
-    _answer(Client().ask("POST", f"/v1/sessions/{session}/terminate", body={"why": why}), as_json)
+    _answer(Client().ask("POST", f"{session_path(session)}/terminate", body={"why": why}), as_json)
 
 
 def _answer(found: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(found)
-    elif found["status"] in _ENDED:
-        console.print(f"{found['id']} has ended: {found['status']} ({found['reason']})", markup=False)
+    elif found["status"] in FINAL:
+        print_line(f"{found['id']} has ended: {found['status']} ({found['reason']})")
     else:
-        console.print(f"{found['id']} is asked to end; it is {found['status']} now", markup=False)
+        print_line(f"{found['id']} is asked to end; it is {found['status']} now")
 
 
 @app.command()
@@ -125,7 +134,7 @@ def events(
     """Print a session's events."""
     client = Client()
     if not follow:
-        found = client.ask("GET", f"/v1/sessions/{session}/events", params={"after": after})["events"]
+        found = client.ask("GET", f"{session_path(session)}/events", params={"after": after})["events"]
         for event in found:
             _print_event(event["kind"], event, as_json)
         return
@@ -135,13 +144,13 @@ def events(
 
 def _print_event(kind: str, data: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        print_json({"event": kind, **data})
+        print_json_line({"event": kind, **data})
     elif kind == "progress":
-        console.print(f"  pull on {data['agent_id']}: {summary(data)}", markup=False)
+        print_line(f"  pull on {data['agent_id']}: {summary(data)}")
     else:
         what = f"kernel {data['kernel']} {data['from_status']} → {data['to_status']}" if kind == "transition" else kind
         tail = " ".join(str(part) for part in (data["reason"], data["message"], data["actor"]) if part)
-        console.print(f"{data['seq']:>4} {data['at']} {what} {harmless(tail)}".rstrip(), markup=False)
+        print_line(f"{data['seq']:>4} {data['at']} {what} {harmless(tail)}".rstrip())
 
 
 @app.command()
@@ -151,17 +160,20 @@ def wait(
     as_json: AsJson = False,
 ) -> None:
     """Wait until a session has ended. Exits with 0 if its command did, with 1 otherwise."""
-    client = Client()
-    deadline = None if timeout is None else time.monotonic() + timeout
-    found = client.ask("GET", f"/v1/sessions/{session}")
-    if found["status"] not in _ENDED:
-        for _ in client.events(session):
-            if deadline is not None and time.monotonic() > deadline:
-                sys.stderr.write(f"towline: {session} has not ended within {timeout:g} s\n")
-                raise typer.Exit(1)
-        found = client.ask("GET", f"/v1/sessions/{session}")
+    found = _ended(Client(), session, timeout)
     if as_json:
         print_json(found)
     else:
-        console.print(f"{found['id']} {found['status']} ({found['reason']})", markup=False)
-    raise typer.Exit(0 if found["exit_code"] == 0 and found["status"] == "TERMINATED" else 1)
+        print_line(f"{found['id']} {found['status']} ({found['reason']})")
+    raise typer.Exit(0 if found["status"] == Status.TERMINATED and found["exit_code"] == 0 else 1)
+
+
+def _ended(client: Client, session_id: str, timeout_seconds: float | None) -> dict[str, Any]:
+    """The session, once it has ended. Raises `NotEndedError`."""
+    deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+    while (found := client.session(session_id))["status"] not in FINAL:
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            raise NotEndedError(f"{session_id} has not ended within {timeout_seconds:g} s; it is {found['status']}")
+        client.sleep(_LOOK_SECONDS if left is None else min(_LOOK_SECONDS, left))
+    return found

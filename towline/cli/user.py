@@ -2,6 +2,7 @@
 
 import sys
 from typing import Annotated
+from urllib.parse import quote
 
 import typer
 
@@ -48,17 +49,17 @@ def token(
     """Make a token for a user and print it; it is shown this once."""
     client = Client()
     if revoke is not None:
-        client.ask("DELETE", f"/v1/tokens/{revoke}")
+        client.ask("DELETE", f"/v1/tokens/{quote(revoke, safe='')}")
         sys.stderr.write(f"revoked {revoke}\n")
     elif list_tokens:
-        found = client.ask("GET", f"/v1/users/{name}/tokens")["tokens"]
+        found = client.ask("GET", f"/v1/users/{quote(name, safe='')}/tokens")["tokens"]
         if as_json:
             print_json(found)
         else:
             rows = [(one["id"], one["name"], age(one["created_at"]), one["revoked_at"]) for one in found]
             print_table(("ID", "NAME", "AGE", "REVOKED"), rows)
     else:
-        made = client.ask("POST", f"/v1/users/{name}/tokens", body={"name": label})
+        made = client.ask("POST", f"/v1/users/{quote(name, safe='')}/tokens", body={"name": label})
         if as_json:
             print_json(made)
         else:
