@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+import pytest
 
-from tests.rig.eventually import eventually
 from towline.embedded.ports import LOOPBACK, free_port
+from towline.store.bootstrap import ensure_first_token
 
 _PROGRAM = (sys.executable, "-m", "towline.cli.main")
 
@@ -59,52 +60,51 @@ async def _running(data: Path) -> AsyncIterator[Up]:
         await process.communicate()
 
 
-async def test_up_serves_keeps_its_token_and_stops_in_order(tmp_path: Path) -> None:
-    tokens = []
-    for _ in range(2):
-        async with _running(tmp_path) as up:
-            assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
-            tokens.append((tmp_path / "token").read_text().strip())
-            assert (tmp_path / "api-url").read_text().strip() == up.addresses["api"]
-            async with httpx.AsyncClient(headers={"Authorization": f"Bearer {tokens[-1]}"}) as client:
-                assert (await client.get(f"{up.addresses['api']}/v1/sessions")).json()["sessions"] == []
-                assert (await client.get(up.addresses["temporal_ui"], follow_redirects=True)).is_success
-        assert up.process.returncode == 0
-        assert not (tmp_path / "stack.json").exists()
-    assert tokens[0] == tokens[1]
+@pytest.fixture(scope="module")
+async def up(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Up]:
+    async with _running(tmp_path_factory.mktemp("up")) as up:
+        yield up
 
 
-async def test_a_second_up_and_the_doctor_see_the_first(tmp_path: Path) -> None:
-    async with _running(tmp_path) as up:
-        second = await asyncio.to_thread(_towline, *_arguments(tmp_path))
-        assert second.returncode == 1
-        assert f"{tmp_path} is in use by a running stack (pid {up.process.pid})" in second.stderr
-
-        doctor = await asyncio.to_thread(_towline, "doctor", "--json", TOWLINE_DATA_DIR=str(tmp_path))
-        checks = {check["name"]: check for check in json.loads(doctor.stdout)}
-        assert {name for name, check in checks.items() if check["ok"]} >= {"versions", "PostgreSQL", "Temporal", "API"}
-        assert not checks["engine"]["ok"]
-        assert f"unix://{tmp_path}/no-engine" in checks["engine"]["detail"]
-        assert checks["engine"]["advice"]
-        assert doctor.returncode == 1
+async def test_up_serves_with_the_token_that_it_left(up: Up) -> None:
+    assert (up.data / "token").stat().st_mode & 0o777 == 0o600
+    assert (up.data / "api-url").read_text().strip() == up.addresses["api"]
+    token = (up.data / "token").read_text().strip()
+    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {token}"}) as client:
+        assert (await client.get(f"{up.addresses['api']}/v1/sessions")).json()["sessions"] == []
+        assert (await client.get(up.addresses["temporal_ui"], follow_redirects=True)).is_success
 
 
-async def test_a_lost_token_is_made_again_on_request(tmp_path: Path) -> None:
-    async with _running(tmp_path):
-        first = (tmp_path / "token").read_text()
-    (tmp_path / "token").unlink()
-    process = await asyncio.create_subprocess_exec(
-        *_PROGRAM, *_arguments(tmp_path), "--new-token", stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
+async def test_a_second_up_on_the_same_data_is_refused_by_name(up: Up) -> None:
+    second = await asyncio.to_thread(_towline, *_arguments(up.data))
+    assert second.returncode == 1
+    assert f"{up.data} is in use by a running stack (pid {up.process.pid})" in second.stderr
 
-    def is_there() -> str:
-        assert (tmp_path / "stack.json").exists()
-        return (tmp_path / "token").read_text()
 
-    assert await eventually(is_there, timeout=120) != first
-    process.send_signal(signal.SIGTERM)
-    await process.communicate()
-    assert process.returncode == 0
+async def test_the_doctor_looks_at_the_running_stack(up: Up) -> None:
+    doctor = await asyncio.to_thread(_towline, "doctor", "--json", TOWLINE_DATA_DIR=str(up.data))
+    checks = {check["name"]: check for check in json.loads(doctor.stdout)}
+    assert {name for name, check in checks.items() if check["ok"]} >= {"versions", "PostgreSQL", "Temporal", "API"}
+    assert not checks["engine"]["ok"]
+    assert f"unix://{up.data}/no-engine" in checks["engine"]["detail"]
+    assert checks["engine"]["advice"]
+    assert doctor.returncode == 1
+
+
+async def test_ctrl_c_stops_it_and_the_next_up_has_the_same_token(up: Up) -> None:
+    token = (up.data / "token").read_text()
+    up.process.send_signal(signal.SIGINT)
+    assert await up.process.wait() == 0
+    assert not (up.data / "stack.json").exists()
+    async with _running(up.data):
+        assert (up.data / "token").read_text() == token
+
+
+def test_a_lost_token_is_made_again_on_request_only(postgres_url: str) -> None:
+    first = ensure_first_token(postgres_url)
+    assert first
+    assert ensure_first_token(postgres_url) is None
+    assert ensure_first_token(postgres_url, another=True) not in (None, first)
 
 
 def test_a_taken_port_is_named_before_anything_starts(tmp_path: Path) -> None:
