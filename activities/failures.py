@@ -11,13 +11,16 @@ from datetime import timedelta
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+from pydantic import TypeAdapter
 from temporalio import exceptions
 from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError, FailureError
 
 from towline.domain.lifecycle import Reason
+from towline.domain.pulling import PullReport
 from towline.errors import EngineError
 
 _log = logging.getLogger(__name__)
+_REPORT = TypeAdapter(PullReport)
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -28,6 +31,7 @@ class FailureDetails:
 
     reason: Reason
     retryable: bool
+    report: PullReport | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +40,7 @@ class Failure:
 
     reason: Reason
     message: str
+    report: PullReport | None = None
 
 
 def typed(run: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
@@ -59,7 +64,7 @@ def typed(run: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
 
 
 def _application_error(error: EngineError) -> ApplicationError:
-    details = FailureDetails(reason=error.reason, retryable=error.retryable)
+    details = FailureDetails(reason=error.reason, retryable=error.retryable, report=error.report)
     delay = timedelta(seconds=error.retry_after_seconds) if error.retry_after_seconds is not None else None
     return ApplicationError(
         error.message, details, type=error.reason, non_retryable=not error.retryable, next_retry_delay=delay
@@ -75,5 +80,14 @@ def failure_of(error: BaseException) -> Failure:
         return Failure(reason=Reason.AGENT_UNREACHABLE, message=f"the agent did not answer: {cause.message}")
     if isinstance(cause, ApplicationError):
         reason = next((known for known in Reason if known.value == cause.type), Reason.INTERNAL)
-        return Failure(reason=reason, message=cause.message)
+        return Failure(reason=reason, message=cause.message, report=_report_in(cause))
     return Failure(reason=Reason.INTERNAL, message=f"{type(error).__name__}: {error}")
+
+
+def _report_in(error: ApplicationError) -> PullReport | None:
+    # The details of a failure arrive as plain JSON values: nothing says there what type they had.
+    for details in error.details:
+        report = details.get("report") if isinstance(details, dict) else None
+        if report is not None:
+            return _REPORT.validate_python(report)
+    return None

@@ -112,7 +112,15 @@ class _Reporter:
             if progress is None:
                 continue
             if not started and progress.phase is not PullPhase.RESOLVING:
-                await self._signals.pull_started(self._workflow_id, PullStarted(agent_id=self._agent_id))
+                await self._signals.pull_started(
+                    self._workflow_id,
+                    PullStarted(
+                        agent_id=self._agent_id,
+                        pull_id=progress.pull_id,
+                        image=progress.image,
+                        started_at=progress.started_at,
+                    ),
+                )
                 started = True
             if progress.verdict is not told:
                 told = progress.verdict

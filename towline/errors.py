@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from towline.domain.lifecycle import Reason
+from towline.domain.pulling import PullReport
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +80,10 @@ class UnavailableError(TowlineError):
 
 
 class EngineError(TowlineError):
-    """The Docker Engine or a registry refused or failed. `reason` is what the session will show."""
+    """The Docker Engine or a registry refused or failed. `reason` is what the session will show.
+
+    `report`: the account of the pull that failed, where there was one.
+    """
 
     def __init__(
         self, message: str, *, reason: Reason, retryable: bool, retry_after_seconds: float | None = None
@@ -89,6 +93,7 @@ class EngineError(TowlineError):
         self.code = reason.value
         self.retryable = retryable
         self.retry_after_seconds: Final = retry_after_seconds
+        self.report: PullReport | None = None
 
 
 class PullError(EngineError):

@@ -32,13 +32,14 @@ class Chronicle:
     async def write(self) -> None:
         """Write down what is unwritten."""
         unwritten = self._state.take_unwritten()
-        if not (unwritten.transitions or unwritten.facts or unwritten.notes):
+        if not unwritten:
             return
         record = Record(
             session_id=self._state.spec.session_id,
             transitions=tuple(unwritten.transitions),
             facts=tuple(unwritten.facts),
             notes=tuple(unwritten.notes),
+            pulls=tuple(unwritten.pulls),
         )
         self._show()
         await workflow.execute_local_activity(ActivityName.RECORD, record, **options.RECORDS)

@@ -7,6 +7,7 @@ from temporalio import workflow
 
 from towline.domain.containers import ContainerExit
 from towline.domain.lifecycle import FINAL, Reason, Status
+from towline.domain.pulling import WaitOutcome
 from workflows.chronicle import Chronicle
 from workflows.kernel_start import end_container
 from workflows.state import Ending, KernelState, SessionState
@@ -57,6 +58,8 @@ class Closing:
 async def _finish(state: SessionState, chronicle: Chronicle) -> None:
     if state.finished:
         return
+    for agent_id in list(state.open_pulls):
+        state.close_pull(agent_id, WaitOutcome.LEFT)
     await chronicle.write()
     for index, kernel in enumerate(state.kernels):
         to, reason, message = _end_of(state, kernel)

@@ -9,7 +9,7 @@ from temporalio.exceptions import ChildWorkflowError
 from activities.failures import failure_of
 from towline.domain.containers import StartContainer, StartedContainer
 from towline.domain.lifecycle import Reason, Status
-from towline.domain.pulling import CheckAndPull, CheckImage, ImageCheck, PulledImage
+from towline.domain.pulling import CheckAndPull, CheckImage, ImageCheck, PulledImage, WaitOutcome
 from towline.domain.queues import ActivityName, WorkflowName, container_queue, kernel_start_workflow_id, pull_queue
 from towline.domain.records import KernelFacts
 from workflows import options
@@ -58,7 +58,8 @@ class Preparing:
             self._state.unwritten.facts.append(KernelFacts(kernel=index, digest=known, stale=check.stale or None))
             self._state.apply(index, Status.PREPARED)
         for agent, image in brought.items():
-            self._state.note("pulled", _sentence_of(agent, image))
+            self._state.close_pull(agent, WaitOutcome.SUCCEEDED, image.report)
+            self._state.note("pull-finished", _sentence_of(agent, image))
         self._state.verdicts.clear()
 
     def _check(self, agent_id: str) -> asyncio.Task[ImageCheck]:
@@ -141,9 +142,9 @@ def _digest_for_all(checks: Sequence[ImageCheck]) -> str | None:
 
 
 def _sentence_of(agent_id: str, image: PulledImage) -> str:
-    if not image.pulled:
+    report = image.report
+    if report is None or report.ended_at is None:
         return f"{agent_id}: the image was there already"
-    return (
-        f"{agent_id}: pulled {image.bytes_pulled} bytes in {image.duration_seconds:.1f} s, "
-        f"{image.attempts} attempt{'' if image.attempts == 1 else 's'}"
-    )
+    seconds = (report.ended_at - report.started_at).total_seconds()
+    attempts = "1 attempt" if report.attempts == 1 else f"{report.attempts} attempts"
+    return f"{agent_id}: pulled {report.bytes_pulled} bytes in {seconds:.1f} s, {attempts}"

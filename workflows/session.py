@@ -6,10 +6,10 @@ from datetime import timedelta
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ChildWorkflowError
 
-from activities.failures import failure_of
+from activities.failures import Failure, failure_of
 from towline.domain.containers import ContainerExit
 from towline.domain.lifecycle import Reason, Status
-from towline.domain.pulling import PullStarted, PullVerdict
+from towline.domain.pulling import PullReport, PullStarted, PullVerdict, WaitOutcome
 from towline.domain.queues import Signal, WorkflowName
 from towline.domain.sessions import EndRequest
 from workflows.chronicle import Chronicle
@@ -38,7 +38,7 @@ class Session:
         except EndedError:
             pass
         except (ActivityError, ChildWorkflowError) as error:
-            self._fail(failure_of(error).reason, failure_of(error).message)
+            self._fail_by(failure_of(error))
         except asyncio.CancelledError:
             self._end(Ending(reason=Reason.CANCELLED_BY_ADMIN, message="cancelled in Temporal"))
         except Exception as error:
@@ -94,6 +94,12 @@ class Session:
         if self._state.ending is None:  # The first reason wins.
             self._state.ending = ending
 
+    def _fail_by(self, failure: Failure) -> None:
+        if failure.report is not None:
+            self._state.close_pull(failure.report.agent_id, WaitOutcome.FAILED, failure.report)
+            self._state.note("pull-failed", f"{failure.report.agent_id}: {failure.reason}: {failure.message}")
+        self._fail(failure.reason, failure.message)
+
     def _fail(self, reason: Reason, message: str) -> None:
         self._end(Ending(reason=reason, message=message, failed=True))
 
@@ -136,6 +142,13 @@ class Session:
     @workflow.signal(name=Signal.PULL_STARTED, description="An agent has begun to pull for the session")
     def pull_started(self, signal: PullStarted) -> None:
         """PREPARING → PULLING for the kernels of that agent."""
+        if signal.agent_id not in self._state.agents or self._state.status not in (Status.PREPARING, Status.PULLING):
+            return
+        report = PullReport(
+            pull_id=signal.pull_id, agent_id=signal.agent_id, image=signal.image, started_at=signal.started_at
+        )
+        self._state.open_pull(report)
+        self._state.note("pull-started", f"{signal.agent_id}: {signal.image} ({signal.pull_id})")
         for index, kernel in enumerate(self._state.kernels):
             if kernel.agent_id == signal.agent_id and kernel.status is Status.PREPARING:
                 self._state.apply(index, Status.PULLING)

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from towline.domain.containers import ContainerExit
 from towline.domain.lifecycle import FINAL, Reason, Status, Transition, advance, session_status_of
-from towline.domain.pulling import PullVerdict
+from towline.domain.pulling import PullReport, PullVerdict, PullWait, WaitOutcome
 from towline.domain.records import KernelFacts, Note
 from towline.domain.sessions import Actor, SessionSpec
 
@@ -42,6 +42,10 @@ class Unwritten:
     transitions: list[Transition] = field(default_factory=list)
     facts: list[KernelFacts] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
+    pulls: list[PullWait] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.transitions or self.facts or self.notes or self.pulls)
 
 
 @dataclass(kw_only=True)
@@ -53,6 +57,8 @@ class SessionState:
     ending: Ending | None = None
     finished: bool = False
     verdicts: dict[str, PullVerdict] = field(default_factory=dict)
+    open_pulls: dict[str, PullReport] = field(default_factory=dict)
+    """The pulls that the session waits for, by agent."""
     notes_made: int = 0
     running_since: datetime | None = None
     unwritten: Unwritten = field(default_factory=Unwritten)
@@ -90,6 +96,19 @@ class SessionState:
         """Keep an event that is not a transition."""
         self.notes_made += 1
         self.unwritten.notes.append(Note(key=f"{kind}-{self.notes_made}", kind=kind, message=message))
+
+    def open_pull(self, report: PullReport) -> None:
+        """The session waits for this pull now. An earlier one on the same agent died with its worker."""
+        self.close_pull(report.agent_id, WaitOutcome.LEFT)
+        self.open_pulls[report.agent_id] = report
+        self.unwritten.pulls.append(PullWait(report=report, outcome=WaitOutcome.WAITING))
+
+    def close_pull(self, agent_id: str, outcome: WaitOutcome, report: PullReport | None = None) -> None:
+        """The session does not wait any more on that agent; `report` is the pull's last account, where there is one."""
+        opened = self.open_pulls.pop(agent_id, None)
+        final = report or opened
+        if final is not None:
+            self.unwritten.pulls.append(PullWait(report=final, outcome=outcome))
 
     def take_unwritten(self) -> Unwritten:
         """Hand over what has to be written, and begin anew."""

@@ -69,8 +69,7 @@ class Steps:
         return [task.result() for task in tasks]
 
     def _has_news(self) -> bool:
-        unwritten = self._state.unwritten
-        return self._state.ending is not None or bool(unwritten.transitions or unwritten.notes)
+        return self._state.ending is not None or bool(self._state.unwritten)
 
 
 def _failure(tasks: Sequence[asyncio.Task[T]]) -> BaseException | None:

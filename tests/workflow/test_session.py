@@ -7,6 +7,7 @@ from tests.workflow.fleet import ADMIN, Fleet
 from tests.workflow.scenarios import reaches
 from towline.domain.lifecycle import Reason, Status
 from towline.domain.progress import Verdict
+from towline.domain.pulling import WaitOutcome
 from towline.domain.queues import Signal, kernel_start_workflow_id
 from towline.errors import ContainerError, PullError
 from workflows.session import Session
@@ -72,7 +73,13 @@ class TestColdStart:
         await fleet.exit(spec)
         await fleet.result(handle)
         assert fleet.world.records.path(spec.session_id) == COLD
-        assert [note.kind for note in fleet.world.records.notes[spec.session_id]] == ["pulled"]
+        kinds = [note.kind for note in fleet.world.records.notes[spec.session_id]]
+        assert kinds == ["pull-started", "pull-finished"]
+        waits = fleet.world.records.waits[spec.session_id]
+        assert [(wait.report.pull_id, wait.outcome) for wait in waits] == [
+            ("p", WaitOutcome.WAITING),
+            ("p", WaitOutcome.SUCCEEDED),
+        ]
 
     async def test_a_failed_pull_ends_the_session_with_its_reason(self, fleet: Fleet) -> None:
         fleet.world.images.present = False
@@ -93,7 +100,8 @@ class TestColdStart:
 
         async def two_verdicts() -> None:
             notes = fleet.world.records.notes[spec.session_id]
-            assert [note.message for note in notes] == ["a1: stalled", "a1: healthy"]
+            verdicts = [note.message for note in notes if note.kind == "verdict"]
+            assert verdicts == ["a1: stalled", "a1: healthy"]
 
         await eventually(two_verdicts, timeout=10)
         fleet.world.images.gate.set()
@@ -139,6 +147,7 @@ class TestEndingWhilePulling:
         assert path == [S.SCHEDULED, S.PREPARING, S.PULLING, S.TERMINATING, S.CANCELLED]
         assert fleet.world.images.aborted == 1
         assert fleet.world.containers.starts == 0
+        assert fleet.world.records.waits[spec.session_id][-1].outcome is WaitOutcome.LEFT
 
     async def test_force_shows_cancelled_at_once_and_records_who_and_why(self, fleet: Fleet) -> None:
         fleet.world.images.present = False

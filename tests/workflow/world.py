@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from towline.domain.containers import ContainerExit, EndContainer, LogPage, ReadLogs, StartContainer, StartedContainer
 from towline.domain.lifecycle import FINAL, Reason, Status, Transition, session_status_of
 from towline.domain.progress import PullPhase, PullProgress, Verdict
-from towline.domain.pulling import CheckAndPull, CheckImage, ImageCheck, PulledImage
+from towline.domain.pulling import CheckAndPull, CheckImage, ImageCheck, PulledImage, PullWait
 from towline.domain.records import AgentFacts, Finish, Finished, Note, Place, Placement, Record, RecordAgent
 from towline.errors import EngineError
 
@@ -47,7 +47,7 @@ class FakeImages:
             raise self.failure
         self.pulled += 1
         self.present = True
-        return PulledImage(image_ref="sha256:id", digest=request.digest, image_id="sha256:id", pulled=True, attempts=1)
+        return PulledImage(image_ref="sha256:id", digest=request.digest, image_id="sha256:id", pulled=True)
 
 
 def _progress(phase: PullPhase, verdict: Verdict) -> PullProgress:
@@ -106,6 +106,7 @@ class FakeRecords:
     statuses: dict[str, dict[int, Status]] = field(default_factory=dict)
     transitions: dict[str, list[Transition]] = field(default_factory=dict)
     notes: dict[str, list[Note]] = field(default_factory=dict)
+    waits: dict[str, list[PullWait]] = field(default_factory=dict)
     finishes: dict[str, list[Finish]] = field(default_factory=dict)
     holding: set[str] = field(default_factory=set)
     waiting: list[str] = field(default_factory=list)
@@ -138,6 +139,7 @@ class FakeRecords:
     async def record(self, request: Record) -> None:
         self._apply(request.session_id, request.transitions)
         self.notes.setdefault(request.session_id, []).extend(request.notes)
+        self.waits.setdefault(request.session_id, []).extend(request.pulls)
 
     async def finish(self, request: Finish) -> Finished:
         self.statuses.setdefault(request.session_id, dict.fromkeys(range(len(self.agents)), Status.PENDING))

@@ -1,9 +1,57 @@
 """What is asked of an agent about images, and what it answers."""
 
 from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
 
+from towline.domain.lifecycle import Reason
 from towline.domain.progress import Verdict
 from towline.domain.sessions import PullPolicy
+
+
+class PullOutcome(StrEnum):
+    """How a pull ended, or that it has not. `aborted`: all who waited have left."""
+
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    ABORTED = "aborted"
+
+
+class WaitOutcome(StrEnum):
+    """How the wait of one waiter for a pull ended, or that it has not."""
+
+    WAITING = "waiting"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    LEFT = "left"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PullReport:
+    """The account of one pull. Bytes are compressed, as the registry serves them; `ended_at` None: it runs."""
+
+    pull_id: str
+    agent_id: str
+    image: str
+    started_at: datetime
+    digest: str | None = None
+    ended_at: datetime | None = None
+    outcome: PullOutcome = PullOutcome.RUNNING
+    reason: Reason | None = None
+    message: str = ""
+    bytes_pulled: int = 0
+    bytes_present: int = 0
+    retried_bytes: int = 0
+    attempts: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class PullWait:
+    """A session's wait for a pull, as far as both are known."""
+
+    report: PullReport
+    outcome: WaitOutcome
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,15 +102,13 @@ class CheckAndPull:
 @dataclass(frozen=True, kw_only=True)
 class PulledImage:
     """The image is there. `image_ref` is what to create containers from (by digest, or by id where there is no digest);
-    `pulled` False: it was there already."""
+    `pulled` False: it was there already, and there is no `report` of a pull."""
 
     image_ref: str
     digest: str | None
     image_id: str
     pulled: bool
-    bytes_pulled: int = 0
-    attempts: int = 0
-    duration_seconds: float = 0.0
+    report: PullReport | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +116,9 @@ class PullStarted:
     """Payload of the signal `pull_started`: this agent has begun to pull, or has joined a pull, for the session."""
 
     agent_id: str
+    pull_id: str
+    image: str
+    started_at: datetime
 
 
 @dataclass(frozen=True, kw_only=True)

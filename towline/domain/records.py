@@ -5,6 +5,7 @@ from datetime import datetime
 
 from towline.domain.containers import ContainerExit
 from towline.domain.lifecycle import Reason, Transition
+from towline.domain.pulling import PullWait
 from towline.domain.sessions import Actor
 
 
@@ -58,9 +59,7 @@ class Record:
     transitions: tuple[Transition, ...] = ()
     facts: tuple[KernelFacts, ...] = ()
     notes: tuple[Note, ...] = ()
-    waiting_reason: Reason | None = None
-    waiting_message: str = ""
-    """Shown beside a status that is not final: why it is waiting."""
+    pulls: tuple[PullWait, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,16 +1,28 @@
 """From a session's spec to what the engine is asked to create."""
 
-from typing import Any
+from collections import defaultdict
+from typing import Any, Final
 
 import docker
 
 from towline.domain.containers import StartContainer
 from towline.domain.ids import container_labels, container_name
-from towline.domain.sessions import Network, SessionSpec
+from towline.domain.pulls.stores import StoreKind
+from towline.domain.sessions import Network, Port, SessionSpec
+
+_BYTE_EXACT_LOG: Final = {
+    "Type": "local",
+    "Config": {"max-size": "50m", "max-file": "5", "compress": "false"},
+}
+"""The engine's default, `json-file`, is not byte-exact: it keeps UTF-8 text, and replaces all else, also a character that it
+cuts in two after 16 KiB without a newline. And it grows without end: here the last 250 MB are kept."""
 
 
-def creation(client: docker.APIClient, request: StartContainer, *, fleet_id: str) -> dict[str, Any]:
-    """The arguments of `create_container`. Environment values pass byte for byte; nothing goes through a shell."""
+def creation(
+    client: docker.APIClient, request: StartContainer, *, fleet_id: str, cpu_max: float, store: StoreKind
+) -> dict[str, Any]:
+    """The arguments of `create_container`. `cpu_max`: cores of the host. Environment values pass byte for byte; nothing goes
+    through a shell. No ulimit is set: raising one above the host's own limit makes the start fail."""
     spec = request.spec
     labels = container_labels(
         fleet_id=fleet_id,
@@ -29,7 +41,7 @@ def creation(client: docker.APIClient, request: StartContainer, *, fleet_id: str
         "environment": [f"{key}={value}" for key, value in _environment(request).items()],
         "labels": {**spec.labels, **labels},
         "ports": [(port.container_port, port.protocol) for port in spec.ports],
-        "host_config": client.create_host_config(**_host_config(spec)),
+        "host_config": client.create_host_config(**_host_config(spec, cpu_max, store)),
     }
 
 
@@ -43,17 +55,18 @@ def _environment(request: StartContainer) -> dict[str, str]:
     return {**ours, **spec.env}
 
 
-def _host_config(spec: SessionSpec) -> dict[str, Any]:
+def _host_config(spec: SessionSpec, cpu_max: float, store: StoreKind) -> dict[str, Any]:
     resources = spec.resources
     return {
         # `default` is the engine's bridge where it has one; naming `bridge` fails on an engine that has none.
         "network_mode": "default" if spec.network is Network.BRIDGE else spec.network.value,
-        "nano_cpus": round(resources.cpu * 1_000_000_000),
+        # More than the host has is no limit, and the engine refuses it. An agent may be set to lend more than it has.
+        "nano_cpus": round(min(resources.cpu, cpu_max) * 1_000_000_000),
         "mem_limit": resources.memory_bytes,
         # Without this a container may take as much again from swap.
         "memswap_limit": resources.memory_bytes,
         "shm_size": resources.shm_bytes,
-        "port_bindings": {f"{port.container_port}/{port.protocol}": port.host_port for port in spec.ports},
+        "port_bindings": _port_bindings(spec.ports),
         "mounts": [
             {"Type": "volume", "Source": mount.volume, "Target": mount.target, "ReadOnly": mount.read_only}
             for mount in spec.mounts
@@ -61,5 +74,14 @@ def _host_config(spec: SessionSpec) -> dict[str, Any]:
         "device_requests": (
             [{"Driver": "", "Count": resources.gpu, "Capabilities": [["gpu"]]}] if resources.gpu else None
         ),
-        "log_config": {"Type": "json-file", "Config": {}},
+        # Podman has no such driver; its own keeps bytes.
+        "log_config": None if store is StoreKind.PODMAN else _BYTE_EXACT_LOG,
     }
+
+
+def _port_bindings(ports: tuple[Port, ...]) -> dict[str, list[int | None]]:
+    """Published on all of the host's addresses, as `docker run -p` does; None lets the engine choose."""
+    bindings: defaultdict[str, list[int | None]] = defaultdict(list)
+    for port in ports:
+        bindings[f"{port.container_port}/{port.protocol}"].append(port.host_port)
+    return dict(bindings)

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from towline.domain.images import ImageRef
 from towline.domain.lifecycle import Reason
 from towline.domain.progress import PullProgress
-from towline.domain.pulling import CheckAndPull, CheckImage, ImageCheck, PulledImage
+from towline.domain.pulling import CheckAndPull, CheckImage, ImageCheck, PulledImage, PullReport
 from towline.domain.pulls.plan import PullPlan, plan_pull
 from towline.domain.sessions import PullPolicy
 from towline.engine.client import Engine
 from towline.engine.local_images import LocalImage, find_pinned, local_chains, tag_local
-from towline.engine.pull_attempts import Pull, PullEnd, PullSettings, PullWork
+from towline.engine.pull_attempts import Pull, PullSettings, PullWork
 from towline.engine.registry import Registries
 from towline.engine.shared_pulls import SharedPull, SharedPulls, Waiter
 from towline.errors import PullError
@@ -87,10 +87,10 @@ class EngineImages:
             Waiter(name=request.waiter, priority=request.priority, on_change=show),
             lambda: Pull(self._engine, self._agent_id, work, store, self._settings),
         )
-        assert isinstance(end, PullEnd)
+        assert isinstance(end, PullReport)
         return await self._verified(ref, request, end)
 
-    async def _verified(self, ref: ImageRef, request: CheckAndPull, end: PullEnd) -> PulledImage:
+    async def _verified(self, ref: ImageRef, request: CheckAndPull, end: PullReport) -> PulledImage:
         """Success is an image that is there, whatever the stream said."""
         digest = request.digest or ref.digest or end.digest
         found = await self._fitting(ref, digest, request.platform)
@@ -176,15 +176,13 @@ def _present(local: LocalImage, digest: str | None) -> ImageCheck:
     return ImageCheck(present=True, digest=local.digest_for(digest), image_id=local.image_id)
 
 
-def _pulled(local: LocalImage, digest: str | None, end: PullEnd | None) -> PulledImage:
+def _pulled(local: LocalImage, digest: str | None, end: PullReport | None) -> PulledImage:
     return PulledImage(
         image_ref=local.image_id,
         digest=local.digest_for(digest),
         image_id=local.image_id,
         pulled=end is not None,
-        bytes_pulled=end.bytes_pulled if end else 0,
-        attempts=end.attempts if end else 0,
-        duration_seconds=end.duration_seconds if end else 0.0,
+        report=end,
     )
 
 

@@ -11,6 +11,7 @@ from towline.domain.ids import new_id
 from towline.domain.images import ImageRef
 from towline.domain.lifecycle import Reason
 from towline.domain.progress import PullProgress, Verdict
+from towline.domain.pulling import PullOutcome, PullReport
 from towline.domain.pulls.plan import PullPlan
 from towline.domain.pulls.stores import StoreKind
 from towline.domain.pulls.thresholds import Thresholds
@@ -47,16 +48,6 @@ class PullSettings:
     attempts_max: int = 3
 
 
-@dataclass(frozen=True, kw_only=True)
-class PullEnd:
-    """A pull that succeeded. `digest` as the engine told it."""
-
-    digest: str | None
-    bytes_pulled: int
-    attempts: int
-    duration_seconds: float
-
-
 class Pull:
     """One pull. `progress` may be asked at any time; `run` once."""
 
@@ -69,10 +60,9 @@ class Pull:
         self._store = store
         self._settings = settings
         self._started_at = datetime.now(UTC)
-        self._begun = time.monotonic()
         self._attempt = 1
         self._carried = Carried()
-        self._attempt_begun = self._begun
+        self._attempt_begun = time.monotonic()
         self._probed_at = 0.0
         self._tracker = self._new_tracker()
 
@@ -82,15 +72,22 @@ class Pull:
             time.monotonic(), datetime.now(UTC), waiters=waiters, queue_position=queue_position, behind=behind
         )
 
-    async def run(self, on_change: Callable[[], None]) -> PullEnd:
+    async def run(self, on_change: Callable[[], None]) -> PullReport:
         """Pull. `on_change` is called about every `TICK_SECONDS`. Raises `PullError` with the reason of the last attempt."""
-        self._begun = time.monotonic()
+        try:
+            await self._run_attempts(on_change)
+        except EngineError as error:
+            error.report = self._report(PullOutcome.FAILED, error)
+            raise
+        return self._report(PullOutcome.SUCCEEDED, None)
+
+    async def _run_attempts(self, on_change: Callable[[], None]) -> None:
         await self._check_space()
         while True:
             self._tracker = self._new_tracker()
             failure = await self._attempt_once(on_change)
             if failure is None:
-                return self._end()
+                return
             if not failure.retryable or self._attempt >= self._settings.attempts_max:
                 raise failure
             self._carried = self._tracker.carry()
@@ -111,13 +108,22 @@ class Pull:
             carried=self._carried,
         )
 
-    def _end(self) -> PullEnd:
-        totals = self._tracker.fold.totals()
-        return PullEnd(
-            digest=self._tracker.fold.digest or self._work.digest,
-            bytes_pulled=totals.bytes_done,
+    def _report(self, outcome: PullOutcome, error: EngineError | None) -> PullReport:
+        progress = self.progress(waiters=0, queue_position=None, behind=None)
+        return PullReport(
+            pull_id=self.id,
+            agent_id=self._agent_id,
+            image=self.image,
+            digest=self._work.digest or self._tracker.fold.digest,
+            started_at=self._started_at,
+            ended_at=datetime.now(UTC),
+            outcome=outcome,
+            reason=error.reason if error else None,
+            message=error.message if error else "",
+            bytes_pulled=progress.bytes_done,
+            bytes_present=progress.bytes_present,
+            retried_bytes=progress.retried_bytes,
             attempts=self._attempt,
-            duration_seconds=time.monotonic() - self._begun,
         )
 
     async def _attempt_once(self, on_change: Callable[[], None]) -> EngineError | None:

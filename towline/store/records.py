@@ -12,6 +12,7 @@ from towline.domain.placement import AgentRoom, Choice, Wish, choose
 from towline.domain.records import Finish, Finished, KernelFacts, Place, Placement, Record, RecordAgent
 from towline.store.database import Database
 from towline.store.journal import Journal
+from towline.store.pulls import record_wait
 from towline.store.rows import AgentRow, KernelRow, LedgerRow, SessionRow, utc_now
 from towline.store.specs import spec_of
 
@@ -60,6 +61,8 @@ class StoreRecords:
                 _take_facts(journal.kernels.get(facts.kernel), facts)
             for note in request.notes:
                 await journal.note(note)
+            for wait in request.pulls:
+                await record_wait(tx, request.session_id, wait)
             await journal.announce()
 
     async def finish(self, request: Finish) -> Finished:

@@ -23,6 +23,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlmodel import Field, SQLModel
 
 from towline.domain.lifecycle import Status
+from towline.domain.pulling import PullOutcome, WaitOutcome
 
 
 def utc_now() -> datetime:
@@ -35,6 +36,8 @@ def _moment(*, nullable: bool = False) -> Any:
 
 
 _STATUSES = ", ".join(f"'{status}'" for status in Status)
+_OUTCOMES = ", ".join(f"'{outcome}'" for outcome in PullOutcome)
+_WAITS = ", ".join(f"'{outcome}'" for outcome in WaitOutcome)
 
 
 class UserRow(SQLModel, table=True):
@@ -188,3 +191,42 @@ class LedgerRow(SQLModel, table=True):
     gpu: int = 0
     reserved_at: datetime = Field(default_factory=utc_now, sa_column=_moment())
     freed_at: datetime | None = Field(default=None, sa_column=_moment(nullable=True))
+
+
+class PullRow(SQLModel, table=True):
+    """One transfer of one image to one agent, in flight or past."""
+
+    __tablename__ = "pulls"
+    __table_args__ = (
+        CheckConstraint(f"outcome IN ({_OUTCOMES})", name="pulls_outcome"),
+        Index("pulls_by_age", "started_at", "id"),
+    )
+
+    id: str = Field(primary_key=True)
+    agent_id: str = Field(index=True)
+    image: str
+    digest: str | None = None
+    outcome: str
+    reason: str | None = None
+    message: str = ""
+    bytes_pulled: int = Field(default=0, sa_column=Column(BigInteger, nullable=False))
+    bytes_present: int = Field(default=0, sa_column=Column(BigInteger, nullable=False))
+    retried_bytes: int = Field(default=0, sa_column=Column(BigInteger, nullable=False))
+    attempts: int = 1
+    started_at: datetime = Field(sa_column=_moment())
+    ended_at: datetime | None = Field(default=None, sa_column=_moment(nullable=True))
+
+
+class PullWaitRow(SQLModel, table=True):
+    """A session's wait for a pull."""
+
+    __tablename__ = "pull_waits"
+    __table_args__ = (CheckConstraint(f"outcome IN ({_WAITS})", name="pull_waits_outcome"),)
+
+    pull_id: str = Field(sa_column=Column(ForeignKey("pulls.id", ondelete="CASCADE"), primary_key=True))
+    session_id: str = Field(
+        sa_column=Column(ForeignKey("sessions.id", ondelete="CASCADE"), primary_key=True, index=True)
+    )
+    outcome: str
+    joined_at: datetime = Field(default_factory=utc_now, sa_column=_moment())
+    left_at: datetime | None = Field(default=None, sa_column=_moment(nullable=True))

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from towline.domain.lifecycle import Reason, Status
+from towline.domain.pulling import PullOutcome, WaitOutcome
 from towline.domain.sessions import SessionSpec
 
 
@@ -67,6 +68,37 @@ class LogTailView:
     data: bytes | None
     total_bytes: int
     truncated: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class PullWaitView:
+    """A session's wait for a pull."""
+
+    session_id: str
+    outcome: WaitOutcome
+    joined_at: datetime
+    left_at: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PullView:
+    """A pull with who waited for it; `other_waiters` counts those that are not the reader's to see."""
+
+    id: str
+    agent_id: str
+    image: str
+    digest: str | None
+    outcome: PullOutcome
+    reason: Reason | None
+    message: str
+    bytes_pulled: int
+    bytes_present: int
+    retried_bytes: int
+    attempts: int
+    started_at: datetime
+    ended_at: datetime | None
+    waits: tuple[PullWaitView, ...]
+    other_waiters: int
 
 
 @dataclass(frozen=True, kw_only=True)
