@@ -1,6 +1,6 @@
 """Choosing agents for a session's kernels: pure, deterministic, explained."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from towline.domain.lifecycle import Reason
@@ -21,6 +21,11 @@ class AgentRoom:
     gpu_free: int
     online: bool = True
     cordoned: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """It takes new work."""
+        return self.online and not self.cordoned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,52 +49,105 @@ class Choice:
     message: str = ""
 
 
-def choose(wish: Wish, agents: Sequence[AgentRoom]) -> Choice:
+def choose(wish: Wish, agents: Sequence[AgentRoom], *, ahead: Sequence[Wish] = ()) -> Choice:
     """All kernels or none. Among the agents that fit, the one with the most free memory and cores wins; equal ones in the
-    order of their ids."""
-    known = [agent for agent in agents if wish.agent in (None, agent.agent_id)]
-    if wish.agent is not None and not known:
-        return Choice(never=True, reason=Reason.CANNOT_EVER_FIT, message=f"there is no agent {wish.agent}")
-    fitting = [agent for agent in known if _platform_fits(wish.platform, agent.platform)]
-    if known and not fitting:
-        return Choice(never=True, reason=Reason.CANNOT_EVER_FIT, message=f"no agent is of the platform {wish.platform}")
-    empty = [replace(a, cpu_free=a.cpu, memory_bytes_free=a.memory_bytes, gpu_free=a.gpu) for a in fitting]
-    if empty and not _assign(wish, empty):
-        return Choice(never=True, reason=Reason.CANNOT_EVER_FIT, message=_too_large(wish, empty))
-    open_ = [agent for agent in fitting if agent.online and not agent.cordoned]
+    order of their ids.
+
+    `ahead` are the wishes of sessions whose turn comes first: room that they could be given now is not taken from them. One
+    of them that does not fit now keeps nobody waiting.
+    """
+    refusal = _never(wish, agents)
+    if refusal is not None:
+        return refusal
+    open_ = [agent for agent in agents if agent.is_open and _suits(wish, agent)]
     if not open_:
-        why = "no agent has registered yet" if not agents else "no fitting agent is online and open for new work"
+        why = "no fitting agent is online and open for new work" if agents else "no agent has registered yet"
         return Choice(reason=Reason.NO_CAPACITY, message=why)
-    assigned = _assign(wish, open_)
-    if not assigned:
+    if not _assign(wish, open_):
         return Choice(reason=Reason.NO_CAPACITY, message=_no_room(wish, open_))
-    return Choice(agents=assigned, message=_why(assigned, open_))
+    served, left = _serve(ahead, agents)
+    assigned = _assign(wish, [agent for agent in left if _suits(wish, agent)])
+    if not assigned:
+        return Choice(reason=Reason.NO_CAPACITY, message=_after(wish, len(served)))
+    return Choice(agents=assigned, message=_why(assigned, len(open_)))
 
 
-def _platform_fits(wanted: str | None, has: str) -> bool:
-    return wanted is None or not has or wanted.split("/")[:2] == has.split("/")[:2]
+def who_fits(waiting: Iterable[tuple[str, Wish]], agents: Sequence[AgentRoom], *, limit: int) -> tuple[str, ...]:
+    """The first `limit` of the waiting sessions (id and wish, in their order) that there is room for, one after the other."""
+    queue = list(waiting)
+    served, _ = _serve([wish for _, wish in queue], agents, limit=limit)
+    return tuple(queue[index][0] for index in served)
+
+
+def _serve(
+    wishes: Sequence[Wish], agents: Sequence[AgentRoom], *, limit: int | None = None
+) -> tuple[list[int], list[AgentRoom]]:
+    """Give room to each wish that fits, in order: the indexes of those that got some, and the open agents with what room is left."""
+    rooms = {agent.agent_id: agent for agent in agents if agent.is_open}
+    served: list[int] = []
+    for index, wish in enumerate(wishes):
+        if limit is not None and len(served) == limit:
+            break
+        assigned = _assign(wish, [room for room in rooms.values() if _suits(wish, room)])
+        for agent_id in assigned:
+            rooms[agent_id] = _less(rooms[agent_id], wish.resources)
+        if assigned:
+            served.append(index)
+    return served, list(rooms.values())
+
+
+def _never(wish: Wish, agents: Sequence[AgentRoom]) -> Choice | None:
+    """Why no agent that is known could ever take it, or None. A fleet without agents may yet get some."""
+    if not agents:
+        return None
+    known = [agent for agent in agents if wish.agent in (None, agent.agent_id)]
+    suitable = [agent for agent in known if _suits(wish, agent)]
+    if not known:
+        why = f"there is no agent {wish.agent}"
+    elif not suitable:
+        why = f"no agent is of the platform {wish.platform}"
+    elif not _assign(wish, [_emptied(agent) for agent in suitable]):
+        why = _too_large(wish, suitable)
+    else:
+        return None
+    return Choice(never=True, reason=Reason.CANNOT_EVER_FIT, message=why)
+
+
+def _suits(wish: Wish, agent: AgentRoom) -> bool:
+    """Whether it is the pinned one, if one is pinned, and of the platform; a platform that is not known suits."""
+    if wish.agent not in (None, agent.agent_id):
+        return False
+    return not wish.platform or not agent.platform or wish.platform.split("/")[:2] == agent.platform.split("/")[:2]
 
 
 def _assign(wish: Wish, agents: Sequence[AgentRoom]) -> tuple[str, ...]:
+    """An agent for each kernel, or nothing at all."""
     if wish.cluster_mode is ClusterMode.SINGLE_AGENT:
-        for agent in sorted(agents, key=_most_room_first):
-            if _fits(agent, wish.resources, wish.kernels):
-                return (agent.agent_id,) * wish.kernels
-        return ()
+        fitting = [agent for agent in agents if _fits(agent, wish.resources, wish.kernels)]
+        return (min(fitting, key=_most_room_first).agent_id,) * wish.kernels if fitting else ()
     rooms = {agent.agent_id: agent for agent in agents}
     chosen: list[str] = []
     for _ in range(wish.kernels):
-        room = next((r for r in sorted(rooms.values(), key=_most_room_first) if _fits(r, wish.resources, 1)), None)
-        if room is None:
+        fitting = [room for room in rooms.values() if _fits(room, wish.resources, 1)]
+        if not fitting:
             return ()
+        room = min(fitting, key=_most_room_first)
         chosen.append(room.agent_id)
-        rooms[room.agent_id] = replace(
-            room,
-            cpu_free=room.cpu_free - wish.resources.cpu,
-            memory_bytes_free=room.memory_bytes_free - wish.resources.memory_bytes,
-            gpu_free=room.gpu_free - wish.resources.gpu,
-        )
+        rooms[room.agent_id] = _less(room, wish.resources)
     return tuple(chosen)
+
+
+def _less(room: AgentRoom, resources: Resources) -> AgentRoom:
+    return replace(
+        room,
+        cpu_free=room.cpu_free - resources.cpu,
+        memory_bytes_free=room.memory_bytes_free - resources.memory_bytes,
+        gpu_free=room.gpu_free - resources.gpu,
+    )
+
+
+def _emptied(room: AgentRoom) -> AgentRoom:
+    return replace(room, cpu_free=room.cpu, memory_bytes_free=room.memory_bytes, gpu_free=room.gpu)
 
 
 def _most_room_first(agent: AgentRoom) -> tuple[float, float, str]:
@@ -114,7 +172,7 @@ def _needs(wish: Wish) -> str:
 
 
 def _too_large(wish: Wish, agents: Sequence[AgentRoom]) -> str:
-    largest = max(agents, key=lambda agent: (agent.memory_bytes, agent.cpu))
+    largest = min(map(_emptied, agents), key=_most_room_first)
     return (
         f"needs {_needs(wish)}; the largest agent, {largest.agent_id}, has {largest.cpu:g} cores, "
         f"{largest.memory_bytes} bytes, {largest.gpu} GPUs in all"
@@ -129,6 +187,10 @@ def _no_room(wish: Wish, agents: Sequence[AgentRoom]) -> str:
     )
 
 
-def _why(assigned: tuple[str, ...], agents: Sequence[AgentRoom]) -> str:
+def _after(wish: Wish, ahead: int) -> str:
+    return f"needs {_needs(wish)}; what is free goes to {ahead} session{'' if ahead == 1 else 's'} that came before"
+
+
+def _why(assigned: tuple[str, ...], fitting: int) -> str:
     names = ", ".join(dict.fromkeys(assigned))
-    return f"{names}: the most room of {len(agents)} fitting agent{'' if len(agents) == 1 else 's'}"
+    return f"{names}: the most room of {fitting} fitting agent{'' if fitting == 1 else 's'}"
