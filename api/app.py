@@ -10,33 +10,37 @@ from fastapi import FastAPI
 from api import problems
 from api.dependencies import Parts
 from api.dispatcher import dispatch_forever
-from api.orchestrator import Orchestrator, TemporalOrchestrator
+from api.orchestrator import Orchestrator, TemporalOrchestrator, lazy_client
 from api.request_limits import RequestLimits
-from api.routes import events, fleet, health, identities, logs, sessions
+from api.routes import events, fleet, health, identities, images, logs, sessions
+from api.tasks import Tasks, TemporalTasks
 from api.watch import Watch
 from towline.settings import Settings, load_settings
 from towline.store.database import Database
 
 
-def create_app(settings: Settings | None = None, *, orchestrator: Orchestrator | None = None) -> FastAPI:
-    """The application. `orchestrator` for tests; by default Temporal, as the settings say."""
+def create_app(
+    settings: Settings | None = None, *, orchestrator: Orchestrator | None = None, tasks: Tasks | None = None
+) -> FastAPI:
+    """The application. `orchestrator` and `tasks` for tests; by default Temporal, as the settings say."""
     settings = settings or load_settings()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         database = Database.open(settings.database.url)
-        temporal = orchestrator or await TemporalOrchestrator.connect(
-            settings.temporal.address, settings.temporal.namespace
-        )
+        client = await lazy_client(settings.temporal.address, settings.temporal.namespace)
+        temporal = orchestrator or TemporalOrchestrator(client)
         watch = Watch(database, temporal, settings.database.url)
-        app.state.parts = Parts(database=database, orchestrator=temporal, watch=watch)
-        tasks = [asyncio.create_task(watch.run()), asyncio.create_task(dispatch_forever(database, temporal))]
+        app.state.parts = Parts(
+            database=database, orchestrator=temporal, tasks=tasks or TemporalTasks(client), watch=watch
+        )
+        loops = [asyncio.create_task(watch.run()), asyncio.create_task(dispatch_forever(database, temporal))]
         try:
             yield
         finally:
-            for task in tasks:
+            for task in loops:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*loops, return_exceptions=True)
             await database.close()
 
     app = FastAPI(
@@ -47,6 +51,6 @@ def create_app(settings: Settings | None = None, *, orchestrator: Orchestrator |
     )
     app.add_middleware(RequestLimits)
     problems.install(app)
-    for routes in (sessions, events, logs, fleet, identities, health):
+    for routes in (sessions, events, logs, fleet, images, identities, health):
         app.include_router(routes.router)
     return app

@@ -7,6 +7,7 @@ from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from api.orchestrator import Orchestrator
+from api.tasks import Tasks
 from api.watch import Watch
 from towline.domain.sessions import Actor
 from towline.errors import ForbiddenError, NotFoundError, UnauthenticatedError
@@ -24,6 +25,7 @@ class Parts:
 
     database: Database
     orchestrator: Orchestrator
+    tasks: Tasks
     watch: Watch
 
 
@@ -34,6 +36,11 @@ class Caller:
     user_id: str
     name: str
     superadmin: bool
+
+    @property
+    def scope(self) -> str | None:
+        """Whose things they see: their own user's, or everybody's (None)."""
+        return None if self.superadmin else self.user_id
 
     @property
     def actor(self) -> Actor:

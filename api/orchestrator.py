@@ -49,18 +49,17 @@ class Orchestrator(Protocol):
         ...
 
 
+async def lazy_client(address: str, namespace: str) -> Client:
+    """A client that does not wait for Temporal: its first call does."""
+    return await Client.connect(address, namespace=namespace, data_converter=pydantic_data_converter, lazy=True)
+
+
 class TemporalOrchestrator:
     """Satisfies `Orchestrator`."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._starts = asyncio.Semaphore(_STARTS_IN_FLIGHT_MAX)
-
-    @classmethod
-    async def connect(cls, address: str, namespace: str) -> "TemporalOrchestrator":
-        """Does not wait for Temporal: the first call does."""
-        client = await Client.connect(address, namespace=namespace, data_converter=pydantic_data_converter, lazy=True)
-        return cls(client)
 
     async def start(self, spec: SessionSpec) -> bool:
         """Start a session's workflow; one that was started before is left alone."""

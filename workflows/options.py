@@ -39,6 +39,9 @@ PULL: Final[dict[str, Any]] = {
     "cancellation_type": ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
 }
 
+TASK: Final[dict[str, Any]] = {name: value for name, value in PULL.items() if name != "cancellation_type"}
+"""A check-and-pull on its own: as for a session, without a workflow that could wait for its cancellation."""
+
 START: Final[dict[str, Any]] = {
     # Image checks and starts share a queue and the engine's own limits: a burst waits, it does not fail.
     "schedule_to_close_timeout": AGENT_PATIENCE,

@@ -5,8 +5,10 @@ from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
+from api.tasks import TaskStatus
 from towline.domain.lifecycle import Reason, Status
 from towline.domain.progress import PullProgress
+from towline.domain.pulling import PullOutcome, WaitOutcome
 from towline.domain.sessions import ClusterMode, Kind, Network, PullPolicy
 from towline.store.views import EventView, SessionView
 
@@ -129,17 +131,74 @@ class AgentList(BaseModel):
     agents: list[AgentAnswer]
 
 
-class PullAnswer(BaseModel):
-    """A pull in flight and the sessions that wait for it."""
+class PullWaitAnswer(_Answer):
+    """A session's wait for a pull."""
 
-    pull: PullProgress
-    sessions: list[str]
+    session_id: str
+    outcome: WaitOutcome
+    joined_at: datetime
+    left_at: datetime | None
+
+
+class PullAnswer(_Answer):
+    """A pull, in flight or past. `other_waiters`: sessions that are not the caller's to see. `progress` while it runs."""
+
+    id: str
+    agent_id: str
+    image: str
+    digest: str | None
+    outcome: PullOutcome
+    reason: Reason | None
+    message: str
+    bytes_pulled: int
+    bytes_present: int
+    retried_bytes: int
+    attempts: int
+    started_at: datetime
+    ended_at: datetime | None
+    waits: list[PullWaitAnswer]
+    other_waiters: int
+    progress: PullProgress | None = None
 
 
 class PullList(BaseModel):
-    """Pulls in flight."""
+    """Pulls, newest first."""
 
     pulls: list[PullAnswer]
+
+
+class TasksStarted(BaseModel):
+    """Tasks in the order of the agents."""
+
+    task_ids: list[str]
+
+
+class PulledImageAnswer(_Answer):
+    """An image that is on the agent now; `pulled` False: it was there already."""
+
+    image_id: str
+    digest: str | None
+    pulled: bool
+
+
+class FailureAnswer(_Answer):
+    """Why a task failed."""
+
+    reason: Reason
+    message: str
+
+
+class TaskAnswer(_Answer):
+    """A check-and-pull on its own."""
+
+    task_id: str
+    status: TaskStatus
+    started_at: datetime | None
+    ended_at: datetime | None
+    attempt: int
+    progress: PullProgress | None
+    image: PulledImageAnswer | None
+    failure: FailureAnswer | None
 
 
 class UserAnswer(_Answer):

@@ -140,6 +140,20 @@ class TerminateBody(_Body):
     why: Annotated[Text, Field(max_length=1000)] = ""
 
 
+class CheckAndPullBody(_Body):
+    """An image to bring to agents."""
+
+    agents: Annotated[list[Annotated[str, Field(pattern=f"^{AGENT_ID.pattern}$")]], Field(min_length=1, max_length=200)]
+    image: Image
+    policy: PullPolicy = PullPolicy.IF_NOT_PRESENT
+
+
+class CancelPullBody(_Body):
+    """`why` is recorded with every session that waits."""
+
+    why: Annotated[Text, Field(max_length=1000)] = ""
+
+
 class UserBody(_Body):
     """A user to make."""
 

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from api.app import create_app
 from tests.fakes.orchestrator import FakeOrchestrator
+from tests.fakes.tasks import FakeTasks
 from towline.settings import DatabaseSettings, Settings
 from towline.store.bootstrap import ensure_first_token
 from towline.store.database import Database
@@ -26,6 +27,7 @@ class Served:
     user: httpx.AsyncClient
     nobody: httpx.AsyncClient
     workflows: FakeOrchestrator
+    tasks: FakeTasks
     database: Database
 
     async def create(self, client: httpx.AsyncClient | None = None, **fields: Any) -> dict[str, Any]:
@@ -56,7 +58,8 @@ async def _tokens(postgres_url: str) -> tuple[str, str]:
 async def served(postgres_url: str, _tokens: tuple[str, str]) -> AsyncIterator[Served]:
     workflows = FakeOrchestrator()
     settings = Settings(database=DatabaseSettings(url=postgres_url))
-    app = create_app(settings, orchestrator=workflows)
+    tasks = FakeTasks()
+    app = create_app(settings, orchestrator=workflows, tasks=tasks)
     database = Database.open(postgres_url)
     async with app.router.lifespan_context(app):
         transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
@@ -69,7 +72,13 @@ async def served(postgres_url: str, _tokens: tuple[str, str]) -> AsyncIterator[S
             for token in (*_tokens, None)
         ]
         yield Served(
-            app=app, admin=clients[0], user=clients[1], nobody=clients[2], workflows=workflows, database=database
+            app=app,
+            admin=clients[0],
+            user=clients[1],
+            nobody=clients[2],
+            workflows=workflows,
+            tasks=tasks,
+            database=database,
         )
         for client in clients:
             await client.aclose()
