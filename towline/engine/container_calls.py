@@ -34,8 +34,9 @@ class State(StrEnum):
     OTHER = "other"
 
     @classmethod
-    def _missing_(cls, value: object) -> "State":
-        return cls.OTHER
+    def of(cls, text: str) -> "State":
+        """From the engine's word, `OTHER` for one that is not known."""
+        return next((state for state in cls if state == text), cls.OTHER)
 
 
 async def ask(engine: Engine, call: Callable[[docker.APIClient], T], *, timeout_seconds: float | None = None) -> T:

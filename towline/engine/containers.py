@@ -31,6 +31,7 @@ _log = logging.getLogger(__name__)
 
 _START_TIMEOUT_SECONDS: Final = 60.0
 _REMOVE_TIMEOUT_SECONDS: Final = 60.0
+_READERS_PATIENCE_SECONDS: Final = 5.0
 _REMEMBERED_REMOVALS: Final = 4096
 _NAME_TAKEN: Final = re.compile(r"name .* (is )?already in use", re.IGNORECASE)
 
@@ -88,9 +89,10 @@ class EngineContainers:
                 return ContainerExit(kernel=request.kernel, message="there was no such container")
             if found["State"].get("Running"):
                 await self._stop(found["Id"], request.grace_seconds)
-            ended = await self.exit_of(found["Id"], request.kernel)
+            found = await self.inspect(found["Id"]) or found
+            ended = await self.exit_of(found, request.kernel)
             await self.remove(found["Id"])
-        return ended or ContainerExit(kernel=request.kernel, container_id=found["Id"], message="the container is gone")
+            return ended
 
     async def read_logs(self, request: ReadLogs) -> LogPage:
         """A page of the live log; waits a moment for new output where there is none."""
@@ -120,22 +122,27 @@ class EngineContainers:
         listed = await ask(self._engine, lambda client: client.containers(all=True, filters=filters))
         return [_ours(container) for container in listed]
 
-    async def exit_of(self, container_id: str, kernel: int) -> ContainerExit | None:
-        """How a container has ended, with its log's tail. None: it runs, or is gone. `exit_code` None: it has never run."""
-        found = await ask(self._engine, lambda client: inspect(client, container_id))
-        if found is None or found["State"].get("Running"):
-            return None
+    async def inspect(self, name_or_id: str) -> dict[str, Any] | None:
+        """What the engine knows of a container, None where there is none."""
+        return await ask(self._engine, lambda client: inspect(client, name_or_id))
+
+    async def exit_of(self, found: Mapping[str, Any], kernel: int) -> ContainerExit:
+        """How an inspected container that does not run has ended, with its log's tail. `exit_code` None: it has never run."""
         state = found["State"]
         ran = time_of(state.get("StartedAt")) is not None
         return ContainerExit(
             kernel=kernel,
-            container_id=container_id,
+            container_id=found["Id"],
             exit_code=state.get("ExitCode") if ran else None,
             oom_killed=bool(state.get("OOMKilled")),
             finished_at=time_of(state.get("FinishedAt")),
-            log=await tail_of(self._engine, container_id, tty=bool(found["Config"].get("Tty"))),
+            log=await tail_of(self._engine, found["Id"], tty=bool(found["Config"].get("Tty"))),
             message=str(state.get("Error") or ""),
         )
+
+    async def wait_until_read(self, container_id: str) -> None:
+        """Wait for those who read the live log of a container that has exited, so that they see its end; not for long."""
+        await self._followers.wait_until_read(container_id, patience_seconds=_READERS_PATIENCE_SECONDS)
 
     async def remove(self, container_id: str) -> None:
         """Remove a container and its anonymous volumes. One that is gone, or on its way, is a success."""
@@ -174,8 +181,7 @@ class EngineContainers:
 
     async def _find(self, session_id: str, kernel: int) -> dict[str, Any] | None:
         """The kernel's container as inspected; None where there is none of ours."""
-        name = container_name(session_id, kernel)
-        found = await ask(self._engine, lambda client: inspect(client, name))
+        found = await self.inspect(container_name(session_id, kernel))
         return found if found and has_labels(found, self._labels_of(session_id, kernel)) else None
 
     def _labels_of(self, session_id: str, kernel: int) -> dict[str, str]:
@@ -187,7 +193,7 @@ def _ours(listed: Mapping[str, Any]) -> OurContainer:
         container_id=listed["Id"],
         session_id=listed["Labels"][LABEL_SESSION],
         kernel=int(listed["Labels"][LABEL_KERNEL]),
-        state=State(listed["State"]),
+        state=State.of(listed["State"]),
         created_at=datetime.fromtimestamp(listed["Created"], UTC),
     )
 
@@ -203,16 +209,16 @@ def _start(client: docker.APIClient, arguments: dict[str, Any], ours: Mapping[st
     found = inspect(client, container_id)
     if found is None:
         raise ContainerError(
-            "the container was removed from outside while it was being started", reason=Reason.CONTAINER_LOST, retryable=False
+            "the container was removed from outside while it was being started",
+            reason=Reason.CONTAINER_LOST,
+            retryable=False,
         )
     return StartedContainer(
         container_id=container_id, started_at=time_of(found["State"].get("StartedAt")), ports=ports_of(found)
     )
 
 
-def _create_or_find(
-    client: docker.APIClient, arguments: dict[str, Any], ours: Mapping[str, str]
-) -> tuple[str, bool]:
+def _create_or_find(client: docker.APIClient, arguments: dict[str, Any], ours: Mapping[str, str]) -> tuple[str, bool]:
     """The container's id, and whether it has run already: then it is not started again, for a command runs once."""
     try:
         return str(client.create_container(**arguments)["Id"]), False

@@ -8,40 +8,59 @@ import asyncio
 import contextlib
 import functools
 import logging
-import threading
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
-
-import docker
-import requests
-from docker.errors import APIError, DockerException
-from urllib3.exceptions import HTTPError
+import time
+from collections.abc import Awaitable, Callable, Collection
+from typing import Final
 
 from towline.domain.containers import ContainerExit
-from towline.domain.ids import LABEL_KERNEL, LABEL_SESSION
 from towline.engine.client import Engine
-from towline.engine.connection import OwnedSockets, abortable_client
-from towline.engine.containers import EngineContainers, inspect, is_ours
+from towline.engine.container_calls import State
+from towline.engine.containers import EngineContainers
+from towline.engine.events import Death, EventStream
 from towline.errors import EngineError
 
 _log = logging.getLogger(__name__)
 
 OnExit = Callable[[str, ContainerExit], Awaitable[bool]]
-"""Told a session's id and how its container ended. True: accepted for good, or of no interest to anybody any more."""
+"""Told a session's id and how its container ended. True: accepted for good, or of no interest to anybody any more. False, or
+an exception: told again later."""
 
-_LOOK_EVERY_SECONDS: Final = 30.0
-_RECONNECT_SECONDS: Final = 1.0
-_BUSY_SECONDS: Final = 0.2
+Expected = Callable[[], Awaitable[Collection[tuple[str, int]]]]
+"""The kernels (session id, index) that are believed to run on this engine."""
+
+LOOK_EVERY_SECONDS: Final = 30.0
+_RECONNECT_SECONDS: Final = 0.5
+_RECONNECT_SECONDS_MAX: Final = 10.0
+_ABORT_SECONDS: Final = 2.0
+_LOST: Final = "the container is gone, and nobody saw how it ended"
+_TELLINGS_MAX: Final = 8
+"""Each has a log's tail in memory, up to 1 MiB. While nobody listens, more would only wait there."""
 
 
 class ExitWatcher:
-    """Watches one engine for one agent. Only containers with this agent's labels are looked at."""
+    """Watches one engine for one agent. Only containers with this agent's labels are looked at.
 
-    def __init__(self, engine: Engine, containers: EngineContainers, on_exit: OnExit) -> None:
+    Containers that have not been started are left to `start` and `end`. With `expected`, a kernel whose container is missing
+    for longer than the time between two looks is told as lost.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        containers: EngineContainers,
+        on_exit: OnExit,
+        *,
+        expected: Expected | None = None,
+        look_every_seconds: float = LOOK_EVERY_SECONDS,
+    ) -> None:
         self._engine = engine
         self._containers = containers
         self._on_exit = on_exit
+        self._expected = expected
+        self._look_every_seconds = look_every_seconds
+        self._missing_since: dict[tuple[str, int], float] = {}
         self._handling: dict[str, asyncio.Task[None]] = {}
+        self._tellings = asyncio.Semaphore(_TELLINGS_MAX)
         self._look_now = asyncio.Event()
 
     async def run(self) -> None:
@@ -49,107 +68,97 @@ class ExitWatcher:
         events = asyncio.create_task(self._follow_events())
         try:
             while True:
-                await self._look()
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._look_now.wait(), _LOOK_EVERY_SECONDS)
                 self._look_now.clear()
+                await self._guarded("a look at the containers", self._look())
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._look_now.wait(), self._look_every_seconds)
         finally:
-            events.cancel()
-            for task in self._handling.values():
+            tasks = (events, *self._handling.values())
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(events, *self._handling.values(), return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _look(self) -> None:
-        filters = {
-            "label": [f"{key}={value}" for key, value in self._containers.labels.items()],
-            "status": ["exited", "dead"],
-        }
-        try:
-            found = await self._engine.call(lambda client: client.containers(all=True, filters=filters))
-        except (EngineError, DockerException) as error:
-            _log.warning("cannot look for exited containers: %s", error)
-            return
-        for container in found:
-            self._begin(container["Id"])
+        ours = await self._containers.list_ours()
+        for one in ours:
+            if one.state in (State.EXITED, State.DEAD):
+                self._begin(Death(container_id=one.container_id, session_id=one.session_id, kernel=one.kernel))
+        if self._expected is not None:
+            await self._tell_lost(frozenset(await self._expected()) - {(one.session_id, one.kernel) for one in ours})
+
+    async def _tell_lost(self, missing: frozenset[tuple[str, int]]) -> None:
+        now = time.monotonic()
+        self._missing_since = {kernel: self._missing_since.get(kernel, now) for kernel in missing}
+        for (session_id, kernel), since in self._missing_since.items():
+            if now - since >= self._look_every_seconds:
+                await self._on_exit(session_id, ContainerExit(kernel=kernel, message=_LOST))
 
     async def _follow_events(self) -> None:
+        wait_seconds = _RECONNECT_SECONDS
+        while True:
+            begin = time.monotonic()
+            await self._guarded("following the engine's events", self._follow_one_stream())
+            lasted = time.monotonic() - begin > _RECONNECT_SECONDS_MAX
+            wait_seconds = _RECONNECT_SECONDS if lasted else min(2 * wait_seconds, _RECONNECT_SECONDS_MAX)
+            await asyncio.sleep(wait_seconds)
+
+    async def _follow_one_stream(self) -> None:
         loop = asyncio.get_running_loop()
-        while True:
-            ended = asyncio.Event()
-            try:
-                stream = _EventStream(self._engine.url, await self._engine.api_version(), self._containers.labels)
-            except (EngineError, DockerException) as error:
-                _log.warning("cannot follow the engine's events: %s", error)
-                await asyncio.sleep(_RECONNECT_SECONDS)
-                continue
-            stream.start(
-                lambda container_id: loop.call_soon_threadsafe(self._begin, container_id),
-                functools.partial(loop.call_soon_threadsafe, ended.set),
-            )
-            try:
-                # What exited while nobody listened is found by a look, now that somebody does.
-                self._look_now.set()
-                await ended.wait()
-            finally:
-                stream.abort()
-            await asyncio.sleep(_RECONNECT_SECONDS)
-
-    def _begin(self, container_id: str) -> None:
-        if container_id in self._handling:
-            return
-        task = asyncio.create_task(self._handle(container_id))
-        self._handling[container_id] = task
-        task.add_done_callback(lambda _: self._handling.pop(container_id, None))
-
-    async def _handle(self, container_id: str) -> None:
+        stream = EventStream(self._engine.url, await self._engine.api_version(), self._containers.labels)
+        ended = asyncio.Event()
+        stream.start(
+            lambda death: loop.call_soon_threadsafe(self._begin, death),
+            functools.partial(loop.call_soon_threadsafe, ended.set),
+        )
         try:
-            await self._tell(container_id)
-        except (EngineError, DockerException, requests.RequestException) as error:
-            # The next look finds the container again.
-            _log.warning("the exit of %s could not be dealt with yet: %s", container_id[:12], error)
+            # What exited while nobody listened, perhaps because the engine was away, is found by a look.
+            self._look_now.set()
+            await ended.wait()
+        finally:
+            stream.abort()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), _ABORT_SECONDS)
 
-    async def _tell(self, container_id: str) -> None:
-        found = await self._settled(container_id)
-        if found is None:
+    def _begin(self, death: Death) -> None:
+        if death.container_id in self._handling:
             return
-        labels = found["Config"]["Labels"]
-        exit_ = await self._containers.describe_exit(container_id, int(labels[LABEL_KERNEL]))
-        if exit_.exit_code is not None and await self._on_exit(labels[LABEL_SESSION], exit_):
-            await self._containers.remove(container_id)
+        task = asyncio.create_task(self._guarded(f"the exit of {death.container_id[:12]}", self._handle(death)))
+        self._handling[death.container_id] = task
+        task.add_done_callback(lambda _: self._handling.pop(death.container_id, None))
 
-    async def _settled(self, container_id: str) -> dict[str, Any] | None:
-        """The container, once nobody starts or ends it; None if it is not ours, runs, or is gone."""
-        while True:
-            found = await self._engine.call(lambda client: inspect(client, container_id))
-            if found is None or not is_ours(found, self._containers.labels) or found["State"].get("Running"):
+    async def _handle(self, death: Death) -> None:
+        async with self._tellings:
+            # While the container is being started or ended, its end is the business of who does that.
+            async with self._containers.turn(death.session_id, death.kernel):
+                exit_ = await self._describe(death)
+            if exit_ is None or not await self._on_exit(death.session_id, exit_):
+                return
+        await self._containers.wait_until_read(death.container_id)
+        await self._containers.remove(death.container_id)
+
+    async def _describe(self, death: Death) -> ContainerExit | None:
+        """How it ended; None if it runs or has never run, or if it is we who have removed it."""
+        found = await self._containers.inspect(death.container_id)
+        if found is not None:
+            if found["State"].get("Running"):
                 return None
-            if not self._containers.is_busy(found["Name"].lstrip("/")):
-                return found
-            await asyncio.sleep(_BUSY_SECONDS)
+            exit_ = await self._containers.exit_of(found, death.kernel)
+            return exit_ if exit_.exit_code is not None else None
+        if death.exit_code is None or self._containers.has_removed(death.container_id):
+            return None
+        return ContainerExit(
+            kernel=death.kernel,
+            container_id=death.container_id,
+            exit_code=death.exit_code,
+            finished_at=death.at,
+            message="the container was removed from outside as soon as it had ended; its log is lost",
+        )
 
-
-class _EventStream:
-    """The engine's `die` events for our labels, read in a thread of its own."""
-
-    def __init__(self, url: str, api_version: str, labels: dict[str, str]) -> None:
-        self._client: docker.APIClient
-        self._sockets: OwnedSockets
-        self._client, self._sockets = abortable_client(url, api_version)
-        self._filters = {"type": "container", "event": "die", "label": [f"{k}={v}" for k, v in labels.items()]}
-
-    def start(self, on_die: Callable[[str], object], on_end: Callable[[], object]) -> None:
-        def read() -> None:
-            try:
-                for event in self._client.events(filters=self._filters, decode=True):
-                    on_die(event["id"])
-            except (APIError, DockerException, requests.RequestException, HTTPError, OSError, ValueError) as error:
-                _log.info("the engine's event stream ended: %s", error)
-            finally:
-                self._client.close()
-                with contextlib.suppress(RuntimeError):  # The process is stopping, and its loop with it.
-                    on_end()
-
-        threading.Thread(target=read, name="events", daemon=True).start()
-
-    def abort(self) -> None:
-        self._sockets.abort()
+    async def _guarded(self, what: str, work: Awaitable[None]) -> None:
+        """A failure ends neither the watch nor what it has not to do with: the next look tries again."""
+        try:
+            await work
+        except EngineError as error:
+            _log.warning("%s: %s; tried again later", what, error)
+        except Exception:
+            _log.exception("%s failed in a way that it should not; tried again later", what)

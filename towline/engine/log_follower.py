@@ -1,7 +1,12 @@
-"""Reading live logs in pages: one stream per container however many read it, kept while somebody does."""
+"""Reading live logs in pages, by offset.
+
+A reader's pages come from one open stream, so each costs what it holds, and not the whole log before it. Only who asks for
+an offset that no open stream is near makes the engine read the log again from its beginning, once.
+"""
 
 import asyncio
 import contextlib
+import logging
 import threading
 import time
 from typing import Final
@@ -12,72 +17,122 @@ from urllib3.exceptions import HTTPError
 
 from towline.domain.containers import LogPage, LogTail
 from towline.engine.client import Engine
-from towline.engine.connection import OwnedSockets, abortable_client
+from towline.engine.connection import abortable_client
+from towline.engine.logs import read_log
 
-_WINDOW_BYTES: Final = 8 << 20
+_log = logging.getLogger(__name__)
+
+_KEPT_BEHIND_BYTES: Final = 1 << 20
+"""So far apart readers can be and share a stream."""
+
+_AHEAD_BYTES: Final = 1 << 18
+"""So much is read before it is asked for; then the stream waits, and with it the engine's reader of the log's file."""
+
+_STREAMS_MAX: Final = 32
 _IDLE_SECONDS: Final = 30.0
-_WAIT_SECONDS: Final = 1.0
+_NEWS_SECONDS: Final = 1.0
+"""How long a page waits for what the container has not written yet."""
+
+_CATCH_UP_SECONDS: Final = 8.0
+"""How long it waits for what is in the log already, and comes."""
 
 
 class _Follower:
-    """One container's stream. Keeps the last `_WINDOW_BYTES`; offsets count from the log's first byte."""
+    """One open stream, read in a thread of its own. Holds a window; offsets count from the log's first byte."""
 
-    def __init__(self, url: str, api_version: str, container_id: str) -> None:
+    def __init__(self, url: str, api_version: str, container_id: str, *, tty: bool) -> None:
         self._client, self._sockets = abortable_client(url, api_version)
         self._container_id = container_id
-        self._lock = threading.Lock()
+        self._tty = tty
         self._data = bytearray()
         self._start = 0
+        self._wanted = 0
+        self._changed = threading.Condition()
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
-        self.ended = False
+        self._is_open = self._is_done = self._is_broken = False
+        self.read_to_end = asyncio.Event()
         self.used_at = time.monotonic()
         threading.Thread(target=self._read, name="log", daemon=True).start()
 
-    @property
-    def sockets(self) -> OwnedSockets:
-        return self._sockets
+    def serves(self, offset: int, *, running: bool) -> bool:
+        """Whether a reader at `offset` gets its bytes here. A stream that has ended while the container runs is broken."""
+        with self._changed:
+            near = self._start <= offset <= self._end() + _AHEAD_BYTES
+            return near and not self._is_broken and not (self._is_done and running)
 
-    async def page(self, offset: int, limit_bytes: int) -> LogPage:
+    async def page(self, offset: int, limit_bytes: int, *, running: bool) -> LogPage | None:
+        """The bytes from `offset` on; None where another reader has drawn the window away meanwhile."""
         self.used_at = time.monotonic()
-        if not self._has(offset) and not self.ended:
-            self._news.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), _WAIT_SECONDS)
-        ended = self.ended
-        with self._lock:
-            begin = max(offset, self._start)
-            data = bytes(self._data[begin - self._start : begin - self._start + limit_bytes])
-            at_end = begin + len(data) >= self._start + len(self._data)
+        with self._changed:
+            self._wanted = max(self._wanted, offset)
+            self._changed.notify_all()
+        await self._wait_for(offset)
+        with self._changed:
+            if offset < self._start:
+                return None
+            data = bytes(self._data[offset - self._start : offset - self._start + limit_bytes])
+            at_end = self._is_done and not self._is_broken and offset + len(data) >= self._end()
+        if at_end:
+            self.read_to_end.set()
         packed = LogTail.of(data, total_bytes=len(data)).packed
-        return LogPage(packed=packed, next_offset=begin + len(data), ended=ended and at_end)
+        return LogPage(packed=packed, next_offset=offset + len(data), ended=at_end and not running)
 
-    def _has(self, offset: int) -> bool:
-        with self._lock:
-            return offset < self._start + len(self._data)
+    def close(self) -> None:
+        """Break the stream; its thread ends."""
+        with self._changed:
+            self._is_done = self._is_broken = True
+            self._changed.notify_all()
+        self._sockets.abort()
+
+    def _end(self) -> int:
+        return self._start + len(self._data)
+
+    async def _wait_for(self, offset: int) -> None:
+        begin = time.monotonic()
+        while True:
+            self._news.clear()
+            with self._changed:
+                if self._is_done or self._end() > offset:
+                    return
+                has_caught_up = self._is_open and self._end() == offset
+            left = begin + (_NEWS_SECONDS if has_caught_up else _CATCH_UP_SECONDS) - time.monotonic()
+            try:
+                await asyncio.wait_for(self._news.wait(), left)
+            except TimeoutError:
+                return
 
     def _read(self) -> None:
         try:
-            stream = self._client.logs(self._container_id, stdout=True, stderr=True, stream=True, follow=True)
-            for chunk in stream:
-                self._take(chunk)
-        except (DockerException, requests.RequestException, HTTPError, OSError, ValueError):
-            # The container or the engine is gone, or nobody reads any more: for the reader the log ends here.
-            pass
+            for chunk in read_log(self._client, self._container_id, tty=self._tty, follow=True):
+                if not self._take(chunk):
+                    return
+        except (DockerException, requests.RequestException, HTTPError, OSError, ValueError) as error:
+            _log.info("the log of %s broke off: %s", self._container_id[:12], error)
+            self._is_broken = True
         finally:
+            self._is_done = True
             self._client.close()
-            self.ended = True
-            with contextlib.suppress(RuntimeError):  # The process is stopping, and its loop with it.
-                self._loop.call_soon_threadsafe(self._news.set)
+            self._tell()
 
-    def _take(self, chunk: bytes) -> None:
-        with self._lock:
+    def _take(self, chunk: bytes) -> bool:
+        """Keep the chunk, and wait while there is enough ahead. False: nobody wants any more."""
+        with self._changed:
+            self._is_open = True
             self._data += chunk
-            surplus = len(self._data) - _WINDOW_BYTES
+            surplus = self._wanted - _KEPT_BEHIND_BYTES - self._start
             if surplus > 0:
-                del self._data[:surplus]
-                self._start += surplus
-        self._loop.call_soon_threadsafe(self._news.set)
+                dropped = min(surplus, len(self._data))
+                del self._data[:dropped]
+                self._start += dropped
+        self._tell()
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_done or self._end() < self._wanted + _AHEAD_BYTES)
+            return not self._is_done
+
+    def _tell(self) -> None:
+        with contextlib.suppress(RuntimeError):  # The process is stopping, and its loop with it.
+            self._loop.call_soon_threadsafe(self._news.set)
 
 
 class LogFollowers:
@@ -85,20 +140,52 @@ class LogFollowers:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._followers: dict[str, _Follower] = {}
+        self._followers: list[tuple[str, _Follower]] = []
+        self._timer: asyncio.TimerHandle | None = None
 
-    async def page(self, container_id: str, offset: int, limit_bytes: int) -> LogPage:
-        """The bytes from `offset` on; waits up to a second for the first of them. What has left the window is skipped."""
-        self._let_go()
-        follower = self._followers.get(container_id)
-        if follower is None:
-            version = await self._engine.api_version()
-            follower = self._followers.setdefault(container_id, _Follower(self._engine.url, version, container_id))
-        return await follower.page(offset, limit_bytes)
+    async def page(self, container_id: str, *, tty: bool, running: bool, offset: int, limit_bytes: int) -> LogPage:
+        """The bytes from `offset` on; waits up to a second for the first of them where there is none yet.
+
+        `running`: whether the container ran, asked before this call.
+        """
+        version = await self._engine.api_version()
+        page = None
+        while page is None:
+            follower = self._near(container_id, offset, running=running)
+            if follower is None:
+                follower = _Follower(self._engine.url, version, container_id, tty=tty)
+                self._followers.append((container_id, follower))
+                self._let_go()
+            page = await follower.page(offset, limit_bytes, running=running)
+        return page
+
+    def _near(self, container_id: str, offset: int, *, running: bool) -> _Follower | None:
+        of_container = (follower for of, follower in self._followers if of == container_id)
+        return next((one for one in of_container if one.serves(offset, running=running)), None)
+
+    async def wait_until_read(self, container_id: str, *, patience_seconds: float) -> None:
+        """Wait until who reads that log has read to its end; for so long at most."""
+        lately = time.monotonic() - patience_seconds
+        reading = [one for of, one in self._followers if of == container_id and one.used_at > lately]
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.gather(*(one.read_to_end.wait() for one in reading)), patience_seconds)
+
+    def close(self) -> None:
+        """Break all streams."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for _, follower in self._followers:
+            follower.close()
+        self._followers.clear()
 
     def _let_go(self) -> None:
-        now = time.monotonic()
-        for container_id, follower in list(self._followers.items()):
-            if now - follower.used_at > _IDLE_SECONDS:
-                follower.sockets.abort()
-                del self._followers[container_id]
+        """Close what nobody has used for a while, and what is too many; look again while there are any."""
+        self._followers.sort(key=lambda item: item[1].used_at)
+        idle_since = time.monotonic() - _IDLE_SECONDS
+        while self._followers and (len(self._followers) > _STREAMS_MAX or self._followers[0][1].used_at < idle_since):
+            self._followers.pop(0)[1].close()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        if self._followers:
+            self._timer = asyncio.get_running_loop().call_later(_IDLE_SECONDS, self._let_go)

@@ -16,12 +16,15 @@ from towline.engine.container_calls import ask
 TAIL_BYTES: Final = 1 << 20
 """What is kept of a log: with compression it stays under the 2 MB that a Temporal payload may have."""
 
-_TAIL_ENTRIES: Final = (2_000, 50_000)
-"""The engine counts tails in entries (lines, or 16 KiB of a line) and takes some 20 µs for each. So a few are asked for
-first, and many only where those few are short; a log of millions of lines is never read whole."""
+_TAIL_ENTRIES: Final = 50_000
+"""The engine counts tails in entries, and takes some 10 µs for each: a log of millions of lines is not read whole."""
+
+_ENTRY_BYTES: Final = 1 << 14
+"""An entry is a line, or so much of a longer one."""
 
 _CHUNK_BYTES: Final = 1 << 16
 _TAIL_TIMEOUT_SECONDS: Final = 60.0
+_HEADER: Final = struct.Struct(">4xL")
 
 
 class Demultiplexer:
@@ -30,7 +33,6 @@ class Demultiplexer:
     def __init__(self) -> None:
         self._header = b""
         self._left = 0
-        self.frames = 0
 
     def feed(self, chunk: bytes) -> bytes:
         """The container's own bytes in the stream's next `chunk`."""
@@ -49,17 +51,13 @@ class Demultiplexer:
             if len(self._header) == _HEADER.size:
                 (self._left,) = _HEADER.unpack(self._header)
                 self._header = b""
-                self.frames += 1
         return b"".join(pieces)
 
 
-_HEADER: Final = struct.Struct(">4xL")
-
-
-def open_log(
-    client: docker.APIClient, container_id: str, *, follow: bool, entries: int | None = None
-) -> requests.Response:
-    """The log's stream, to be read with `chunks_of`. `entries`: only so many, the last ones. Raises `APIError`.
+def read_log(
+    client: docker.APIClient, container_id: str, *, tty: bool, follow: bool = False, entries: int | None = None
+) -> Iterator[bytes]:
+    """The log's bytes, each chunk as soon as it comes; an empty one says that the log is open. `entries`: only so many, the last ones. Raises `APIError`.
 
     The SDK's own reader serves a terminal's log byte by byte.
     """
@@ -67,17 +65,14 @@ def open_log(
     parameters = {"stdout": 1, "stderr": 1, "follow": int(follow), "tail": "all" if entries is None else entries}
     # A log that is followed may be silent for ever.
     timeout = (client.timeout, None) if follow else client.timeout
-    response = client.get(url, params=parameters, stream=True, timeout=timeout)
-    try:
-        response.raise_for_status()
-    except requests.HTTPError as error:
-        create_api_error_from_http_exception(error)
-    return response
-
-
-def chunks_of(response: requests.Response) -> Iterator[bytes]:
-    """The stream's raw chunks, each as soon as it comes."""
-    return response.iter_content(_CHUNK_BYTES)
+    with client.get(url, params=parameters, stream=True, timeout=timeout) as response:
+        try:
+            response.raise_for_status()
+        except requests.HTTPError as error:
+            create_api_error_from_http_exception(error)
+        yield b""
+        chunks = response.iter_content(_CHUNK_BYTES)
+        yield from chunks if tty else map(Demultiplexer().feed, chunks)
 
 
 async def tail_of(engine: Engine, container_id: str, *, tty: bool) -> LogTail:
@@ -85,19 +80,22 @@ async def tail_of(engine: Engine, container_id: str, *, tty: bool) -> LogTail:
 
     `total_bytes` is exact for logs of up to 50,000 lines, and a lower bound beyond that.
     """
-    return await ask(
-        engine, lambda client: _tail(client, container_id, tty=tty), timeout_seconds=_TAIL_TIMEOUT_SECONDS
-    )
+    return await ask(engine, lambda client: _tail(client, container_id, tty=tty), timeout_seconds=_TAIL_TIMEOUT_SECONDS)
 
 
 def _tail(client: docker.APIClient, container_id: str, *, tty: bool) -> LogTail:
-    for entries in _TAIL_ENTRIES:
-        try:
-            response = open_log(client, container_id, follow=False, entries=entries)
-        except NotFound:
-            return LogTail()
-        with response:
-            data, total_bytes, is_whole = _last_bytes(response, entries, tty=tty)
-        if is_whole or total_bytes >= TAIL_BYTES:
-            break
-    return LogTail.of(data, total_bytes=total_bytes if is_whole else total_bytes + 1)
+    kept: deque[bytes] = deque()
+    kept_bytes = total_bytes = lines = 0
+    try:
+        for chunk in read_log(client, container_id, tty=tty, entries=_TAIL_ENTRIES):
+            kept.append(chunk)
+            kept_bytes += len(chunk)
+            total_bytes += len(chunk)
+            lines += chunk.count(b"\n")
+            while kept_bytes - len(kept[0]) >= TAIL_BYTES:
+                kept_bytes -= len(kept.popleft())
+    except NotFound:
+        return LogTail()
+    # With as many entries as were asked for, there may have been more before them.
+    is_whole = lines + total_bytes // _ENTRY_BYTES + 1 < _TAIL_ENTRIES
+    return LogTail.of(b"".join(kept)[-TAIL_BYTES:], total_bytes=total_bytes if is_whole else total_bytes + 1)
