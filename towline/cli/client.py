@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 from httpx_sse import EventSource
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
 from towline.cli.connection import Connection, find_connection
 from towline.cli.output import harmless
@@ -27,6 +27,9 @@ _LOG_TIMEOUT: Final = httpx.Timeout(None, connect=5.0)
 
 _PATIENCE_SECONDS: Final = 60.0
 """How long a client that has reached the API before waits for it to come back."""
+
+_ATTEMPTS_MAX: Final = 33
+"""Of a single request: with the waits between them that is the same time."""
 
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 _REFUSED_INPUT: Final = (400, 409, 413, 422)
@@ -53,12 +56,11 @@ class StreamEvent:
 
 
 class Client:
-    """The API, as one caller. `transport`, `sleep` and `clock` (monotonic seconds) are for tests."""
+    """The API, as one caller. `sleep` and `clock` (monotonic seconds) are for tests."""
 
     def __init__(
         self,
         connection: Connection | None = None,
-        transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -68,13 +70,15 @@ class Client:
         self._clock = clock
         self._has_answered = False
         try:
+            url = urlsplit(found.api_url)
             self._http = httpx.Client(
                 base_url=found.api_url,
                 headers={"Authorization": f"Bearer {found.token}"} if found.token else {},
                 timeout=_TIMEOUT,
-                transport=transport,
                 # A proxy that the environment names cannot reach a server on this machine.
-                trust_env=urlsplit(found.api_url).hostname not in _LOOPBACK,
+                trust_env=url.hostname not in _LOOPBACK,
+                # Reading the machine's certificates takes longer than most requests: only where they are needed.
+                verify=url.scheme == "https",
             )
         except (httpx.InvalidURL, ValueError) as error:
             raise InvalidInputError(f"TOWLINE_API_URL or TOWLINE_TOKEN cannot be used: {error}") from error
@@ -107,7 +111,7 @@ class Client:
         retrying = Retrying(
             retry=retry_if_exception(lambda error: isinstance(error, UnavailableError) and self._has_answered),
             wait=wait_exponential(multiplier=0.2, max=2.0),
-            stop=stop_after_delay(_PATIENCE_SECONDS),
+            stop=stop_after_attempt(_ATTEMPTS_MAX),
             sleep=self.sleep,
             reraise=True,
         )
