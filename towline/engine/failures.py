@@ -104,37 +104,53 @@ def pull_failure(text: str, *, image: str, retry_after_seconds: float | None = N
 
 
 _CONTAINER_RULES: Final = (
-    _rule(r"no such image|not found: manifest|image .* not found", Reason.IMAGE_VANISHED, "the image is gone"),
-    _rule(r"no command specified|no command", Reason.NO_COMMAND, "the image names no command; give one"),
+    _rule(r"^no such image|image not known|image .* not found$", Reason.IMAGE_VANISHED, "the image is gone"),
+    _rule(r"^no command specified", Reason.NO_COMMAND, "the image names no command; give one"),
     _rule(
-        r"executable file not found|no such file or directory: unknown|permission denied: unknown|exec format error|"
-        r"stat .*: no such file|not a directory: unknown|is a directory: unknown",
-        Reason.COMMAND_NOT_FOUND,
-        "the command cannot be executed in this image",
-    ),
-    _rule(
-        r"port is already allocated|address already in use|failed to bind",
-        Reason.PORT_IN_USE,
-        "choose another host port",
-    ),
-    _rule(r"could not select device driver|nvidia", Reason.NO_DEVICE, "this agent has no such device"),
-    _rule(
-        r"invalid mount|mount path|bind source path|read-only file system|mounts denied",
+        r"invalid mount|error mounting|invalid characters for a local volume name|duplicate mount point|"
+        r"^source .* is not directory|bind source path|mounts denied",
         Reason.MOUNT_INVALID,
         "check the mounts",
     ),
-    _rule(r"no space left on device", Reason.NO_SPACE, "free space on the agent"),
+    _rule(
+        r"could not select device driver|nvidia-container-cli|unresolvable CDI device",
+        Reason.NO_DEVICE,
+        "this agent has no such device",
+    ),
+    _rule(r"port is already allocated|address already in use", Reason.PORT_IN_USE, "choose another host port"),
+    _rule(r"no space left on device|disk quota exceeded", Reason.NO_SPACE, "free space on the agent"),
+    _rule(
+        r"cannot mkdir: |working directory .* invalid|chdir to cwd",
+        Reason.CONTAINER_START_FAILED,
+        "the working directory cannot be used in this image",
+    ),
+    _rule(
+        r"ttrpc: |transport is closing|error while dialing|context deadline exceeded|resource temporarily unavailable",
+        Reason.ENGINE_ERROR,
+        "the engine could not do it just now",
+        retryable=True,
+    ),
+    _rule(
+        r"executable file not found|exec format error|exec: .*(no such file or directory|permission denied|is a directory)",
+        Reason.COMMAND_NOT_FOUND,
+        "the command cannot be executed in this image",
+    ),
 )
 
 
 def container_failure(text: str, *, status: int | None = None) -> ContainerError:
-    """The typed error for the engine's `text` about a container. What is not known is the container's own failure, final
-    where the engine found fault with the request (HTTP 4xx), retried otherwise."""
+    """The typed error for the engine's `text` about a container.
+
+    `status`: of the answer to a create or a start, the container's own steps. What is not known there is the container's
+    failure and final; everywhere else it is the engine's, and tried again.
+    """
     for rule in _CONTAINER_RULES:
         if rule.pattern.search(text):
             return ContainerError(f"{rule.advice} (said: {_short(text)})", reason=rule.reason, retryable=rule.retryable)
     return ContainerError(
-        f"the engine said: {_short(text)}", reason=Reason.CONTAINER_START_FAILED, retryable=status is None
+        f"the engine said: {_short(text)}",
+        reason=Reason.ENGINE_ERROR if status is None else Reason.CONTAINER_START_FAILED,
+        retryable=status is None,
     )
 
 
