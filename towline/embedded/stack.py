@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from towline.domain.queues import CONTROL_QUEUE, container_queue
 from towline.embedded.children import Command
 from towline.embedded.parts import Part, Stage, Step
 from towline.embedded.places import api_url_path, token_path, write_private
-from towline.embedded.pollers import Pollers
+from towline.embedded.pollers import Polled, Pollers
 from towline.embedded.ports import LOOPBACK, PortClaim
 from towline.embedded.postgres import Postgres
 from towline.embedded.temporal import NAMESPACE, Temporal
@@ -92,7 +92,7 @@ class Stack:
             # Together: what they spend before they are ready is the import of libraries, on a core each.
             (
                 self._api(),
-                self._worker("control", ("control",), self._records, partial(pollers.on, CONTROL_QUEUE)),
+                self._worker("control", ("control",), self._records, Polled(pollers, CONTROL_QUEUE)),
                 *(self._agent(plan, pollers) for plan in self.agents),
             ),
         )
@@ -108,19 +108,18 @@ class Stack:
         environment = {**self._common, "TOWLINE_AGENT__ID": plan.id}
         if plan.docker_host:
             environment["TOWLINE_AGENT__DOCKER_HOST"] = plan.docker_host
-        is_ready = partial(pollers.on, container_queue(plan.id))
-        return self._worker(f"agent-{plan.id}", ("agent", "--id", plan.id), environment, is_ready)
+        polled = Polled(pollers, container_queue(plan.id))
+        return self._worker(f"agent-{plan.id}", ("agent", "--id", plan.id), environment, polled)
 
-    def _worker(
-        self,
-        name: str,
-        arguments: tuple[str, ...],
-        environment: Mapping[str, str],
-        is_ready: Callable[[], Awaitable[bool]],
-    ) -> Part:
+    def _worker(self, name: str, arguments: tuple[str, ...], environment: Mapping[str, str], polled: Polled) -> Part:
         argv = (sys.executable, "-P", "-m", "workers", *arguments)
         command = Command(name=name, argv=argv, cwd=Path.cwd(), environment=environment)
-        return Part(name=name, prepare=lambda: command, is_ready=is_ready)
+
+        def prepare() -> Command:
+            polled.starts()
+            return command
+
+        return Part(name=name, prepare=prepare, is_ready=polled.is_ready)
 
     @cached_property
     def _common(self) -> Mapping[str, str]:
