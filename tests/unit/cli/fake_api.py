@@ -69,8 +69,7 @@ class FakeApi:
 def fake_api() -> Iterator[FakeApi]:
     """A server until the block ends."""
     api = FakeApi()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(api))
-    server.daemon_threads = True
+    server = _Server(api)
     api.url = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -83,54 +82,60 @@ def fake_api() -> Iterator[FakeApi]:
         server.server_close()
 
 
-def _handler(api: FakeApi) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
 
-        def handle_any(self) -> None:
-            url = urlsplit(self.path)
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            api.requests.append(
-                Request(
-                    method=self.command,
-                    path=url.path,
-                    query=parse_qs(url.query),
-                    headers=dict(self.headers),
-                    body=json.loads(body) if body else None,
-                )
+    def __init__(self, api: FakeApi) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.api = api
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: "_Server"
+
+    def handle_any(self) -> None:
+        url = urlsplit(self.path)
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.api.requests.append(
+            Request(
+                method=self.command,
+                path=url.path,
+                query=parse_qs(url.query),
+                headers=dict(self.headers),
+                body=json.loads(body) if body else None,
             )
-            self.close_connection = True
-            status, kind, parts = api.next_answer(self.command, url.path)
-            if not status:
+        )
+        self.close_connection = True
+        status, kind, parts = self.server.api.next_answer(self.command, url.path)
+        if not status:
+            return
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        for part in parts:
+            if part is BREAK:
                 return
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Transfer-Encoding", "chunked")
-            self.send_header("Connection", "close")
-            self.end_headers()
-            for part in parts:
-                if part is BREAK:
-                    return
-                if part is HOLD:
-                    api.stopped.wait()
-                    return
-                self._chunk(part if isinstance(part, bytes) else _event(*part))
-            self.wfile.write(b"0\r\n\r\n")
+            if part is HOLD:
+                self.server.api.stopped.wait()
+                return
+            self._chunk(part if isinstance(part, bytes) else _event(*part))
+        self.wfile.write(b"0\r\n\r\n")
 
-        def _chunk(self, data: bytes) -> None:
-            if data:
-                self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
-                self.wfile.flush()
+    def _chunk(self, data: bytes) -> None:
+        if data:
+            self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+            self.wfile.flush()
 
-        def log_message(self, *_: Any) -> None:
-            pass
+    def log_message(self, *_: Any) -> None:
+        pass
 
-        def __getattr__(self, name: str) -> Any:
-            if name.startswith("do_"):
-                return self.handle_any
-            raise AttributeError(name)
-
-    return Handler
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("do_"):
+            return self.handle_any
+        raise AttributeError(name)
 
 
 def _event(kind: str, data: dict[str, Any]) -> bytes:
