@@ -7,9 +7,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final, Protocol
 
-from temporalio.client import ActivityExecutionDescription, ActivityExecutionStatus, Client
+from temporalio.client import ActivityExecutionDescription, ActivityExecutionStatus, ActivityFailureError, Client
 from temporalio.common import ActivityIDConflictPolicy
-from temporalio.exceptions import ActivityError
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.failures import Failure, failure_of
@@ -98,10 +97,10 @@ class TemporalTasks:
             if found.status is ActivityExecutionStatus.RUNNING:
                 return _task(found, TaskStatus.STARTED, progress=await _progress(found))
             return _task(found, TaskStatus.FINISHED, image=await handle.result())
-        except ActivityError as error:
+        except ActivityFailureError as error:
             cancelled = found.status is ActivityExecutionStatus.CANCELED
             status = TaskStatus.CANCELLED if cancelled else TaskStatus.FAILED
-            return _task(found, status, failure=failure_of(error))
+            return _task(found, status, failure=failure_of(error.cause))
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 raise NotFoundError(f"there is no task {task_id[:200]!r}") from error

@@ -1,6 +1,8 @@
 """One real stack on one real engine for all acceptance tests."""
 
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import docker
 import pytest
@@ -12,10 +14,13 @@ from tests.rig.registry import RegistryProcess
 
 
 @pytest.fixture(scope="session")
-def stack(tmp_path_factory: pytest.TempPathFactory, classic_engine: Engine) -> Iterator[RunningStack]:
-    """The stack, in a directory whose path is short enough for sockets."""
-    with running_stack(tmp_path_factory.mktemp("s"), classic_engine.url) as running:
-        yield running
+def stack(classic_engine: Engine) -> Iterator[RunningStack]:
+    """The stack, in a directory whose path is short enough for sockets, and which PostgreSQL's account can reach: pytest
+    closes its own directories to others, each time that it starts."""
+    with tempfile.TemporaryDirectory(prefix="tl-stack-") as directory:
+        Path(directory).chmod(0o755)
+        with running_stack(Path(directory), classic_engine.url) as running:
+            yield running
 
 
 @pytest.fixture(scope="session")
