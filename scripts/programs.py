@@ -23,11 +23,12 @@ _ENGINE: Final = Program(name="dockerd", package="docker.io", purpose="run conta
 _REGISTRY: Final = Program(name="docker-registry", package="docker-registry", purpose="serve images on this machine")
 _BUSYBOX: Final = Program(name="busybox", package="busybox-static", purpose="build the images that are pulled")
 _DEBOOTSTRAP: Final = Program(name="debootstrap", package="debootstrap", purpose="test the containerd image store")
+_COMPOSE: Final = Program(name="docker-compose", package="docker-compose", purpose="check docker-compose.temporal.yml")
 
 NEEDED: Final = {
     "demo": (_REGISTRY, _BUSYBOX),
     "engine": (_ENGINE,),
-    "test": (_ENGINE, _REGISTRY, _BUSYBOX, _DEBOOTSTRAP),
+    "test": (_ENGINE, _REGISTRY, _BUSYBOX, _DEBOOTSTRAP, _COMPOSE),
 }
 _PLACES: Final = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin:/usr/local/sbin"
 

@@ -73,12 +73,24 @@ def api() -> None:
 
 
 @app.command()
-def migrate() -> None:
-    """Bring the database to this version's schema."""
+def migrate(
+    temporal: Annotated[bool, typer.Option("--temporal", help="Also prepare the namespace in Temporal.")] = False,
+    first_token: Annotated[
+        bool, typer.Option("--first-token", help="Also make the first superadmin; the token is printed, once.")
+    ] = False,
+) -> None:
+    """Bring the database to this version's schema. Safe to repeat."""
+    from towline.embedded.temporal import register
     from towline.settings import load_settings
+    from towline.store.bootstrap import ensure_first_token
     from towline.store.migrate import upgrade
 
-    upgrade(load_settings().database.url)
+    settings = load_settings()
+    upgrade(settings.database.url)
+    if temporal:
+        asyncio.run(register(settings.temporal.address, settings.temporal.namespace))
+    if first_token and (token := ensure_first_token(settings.database.url)):
+        print(token)
 
 
 @worker.command()
