@@ -4,7 +4,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlmodel import col
 
-from towline.store.records import rooms
+from towline.store.ledger import rooms
 from towline.store.rows import AgentRow
 from towline.store.views import AgentView
 

@@ -2,13 +2,22 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import text
+from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 
+from towline.store.text import replace_unkeepable_text, to_json
+
 EVENTS_CHANNEL: Final = "towline_events"
-_STATEMENT_TIMEOUT_MS: Final = 15_000
+_CONNECT_TIMEOUT_SECONDS: Final = 10
+_SERVER_SETTINGS: Final = {
+    "application_name": "towline",
+    "timezone": "UTC",
+    "statement_timeout": "15s",
+    # A process that is frozen in a transaction would hold up everybody's placement.
+    "idle_in_transaction_session_timeout": "30s",
+}
 
 
 def sqlalchemy_url(url: str) -> str:
@@ -34,8 +43,15 @@ class Database:
             max_overflow=pool_size,
             pool_pre_ping=True,
             pool_timeout=10,
-            connect_args={"options": f"-c statement_timeout={_STATEMENT_TIMEOUT_MS} -c timezone=UTC"},
+            # Placement locks and then reads: each statement has to see what was committed before it.
+            isolation_level="READ COMMITTED",
+            json_serializer=to_json,
+            connect_args={
+                "connect_timeout": _CONNECT_TIMEOUT_SECONDS,
+                "options": " ".join(f"-c {name}={value}" for name, value in _SERVER_SETTINGS.items()),
+            },
         )
+        event.listen(engine.sync_engine, "connect", _on_connect)
         return cls(engine)
 
     @asynccontextmanager
@@ -52,3 +68,7 @@ class Database:
     async def close(self) -> None:
         """Close the pool."""
         await self._engine.dispose()
+
+
+def _on_connect(dbapi_connection: Any, _record: object) -> None:
+    replace_unkeepable_text(dbapi_connection.driver_connection)

@@ -3,10 +3,10 @@
 import hashlib
 import secrets
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
-from sqlalchemy import or_, select
+from sqlalchemy import or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlmodel import col
@@ -16,6 +16,7 @@ from towline.errors import ConflictError, NotFoundError
 from towline.store.rows import TokenRow, UserRow, utc_now
 from towline.store.views import TokenView, UserView
 
+_USE_IS_NOTED_EVERY: Final = timedelta(minutes=1)
 TOKEN_PREFIX: Final = "twl_"  # noqa: S105  # a prefix by which people and scanners know our tokens
 
 
@@ -73,18 +74,24 @@ async def list_tokens(tx: AsyncSession, *, user: str) -> Sequence[TokenView]:
 
 
 async def user_of_token(tx: AsyncSession, token: str) -> UserView | None:
-    """Whose token it is; None for one that is unknown, expired or revoked."""
+    """Whose token it is; None for one that is unknown, expired or revoked. Notes that it was used."""
+    now = utc_now()
     query = (
-        select(UserRow)
+        select(UserRow, TokenRow)
         .join(TokenRow, col(TokenRow.user_id) == col(UserRow.id))
         .where(
             col(TokenRow.hash) == hash_of(token),
             col(TokenRow.revoked_at).is_(None),
-            or_(col(TokenRow.expires_at).is_(None), col(TokenRow.expires_at) > utc_now()),
+            or_(col(TokenRow.expires_at).is_(None), col(TokenRow.expires_at) > now),
         )
     )
-    row = (await tx.execute(query)).scalar_one_or_none()
-    return None if row is None else _user(row)
+    found = (await tx.execute(query)).one_or_none()
+    if found is None:
+        return None
+    user, used = found
+    if used.last_used_at is None or used.last_used_at < now - _USE_IS_NOTED_EVERY:
+        await tx.execute(update(TokenRow).where(col(TokenRow.id) == used.id).values(last_used_at=now))
+    return _user(user)
 
 
 def _user(row: UserRow) -> UserView:
@@ -99,4 +106,5 @@ def _token(row: TokenRow, user: str) -> TokenView:
         created_at=row.created_at,
         expires_at=row.expires_at,
         revoked_at=row.revoked_at,
+        last_used_at=row.last_used_at,
     )

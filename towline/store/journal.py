@@ -1,13 +1,18 @@
 """Moving kernels and writing events: the guarded updates that every use case shares."""
 
+import logging
+from dataclasses import replace
+
 from sqlalchemy import func, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlmodel import col
 
-from towline.domain.lifecycle import FINAL, Status, Transition, session_status_of
+from towline.domain.lifecycle import FINAL, Reason, Status, Transition, advance, may_advance, session_status_of
 from towline.domain.records import Note
 from towline.store.database import EVENTS_CHANNEL
 from towline.store.rows import EventRow, KernelRow, SessionRow, utc_now
+
+_log = logging.getLogger(__name__)
 
 
 class Journal:
@@ -33,9 +38,12 @@ class Journal:
         return Status(self.session.status) in FINAL
 
     def apply(self, step: Transition, *, actor: str | None = None) -> bool:
-        """Take a step if the kernel is where the step begins; a stale or repeated step is dropped. True if it was taken."""
+        """Take a step if the kernel is where the step begins; a stale or repeated step is dropped. True if it was taken.
+
+        Raises `ValueError` for a step that the table of transitions does not have.
+        """
         kernel = self.kernels.get(step.kernel)
-        if kernel is None or kernel.status != step.from_status:
+        if kernel is None or kernel.status != step.from_status or not advance(step.from_status, step.to_status):
             return False
         kernel.status = step.to_status
         kernel.reason = step.reason
@@ -53,6 +61,27 @@ class Journal:
             actor=actor,
         )
         return True
+
+    def end(self, step: Transition, *, actor: str | None) -> bool:
+        """As `apply`, but a final step is taken from wherever the kernel is.
+
+        The records can be ahead of who asks: an attempt to place may have been committed although its answer never came.
+        The end must not be lost for that.
+        """
+        kernel = self.kernels.get(step.kernel)
+        if kernel is None or kernel.status in FINAL or step.to_status not in FINAL:
+            return self.apply(step, actor=actor)
+        current = Status(kernel.status)
+        if not may_advance(current, step.to_status):
+            _log.error(
+                "%s: kernel %d is %s and cannot become %s", self.session.id, step.kernel, current, step.to_status
+            )
+            return False
+        return self.apply(replace(step, from_status=current), actor=actor)
+
+    def wait(self, reason: Reason | None, message: str) -> None:
+        """Show why the session is not getting on."""
+        self.session.reason, self.session.message, self.session.updated_at = reason, message, utc_now()
 
     async def note(self, note: Note) -> None:
         """Keep a note, once per key."""
@@ -75,6 +104,7 @@ class Journal:
             self.session.status = status
             self.session.reason = None
             self.session.message = ""
+            self.session.ended_at = utc_now() if status in FINAL else None
         self.session.updated_at = utc_now()
 
     def _event(

@@ -1,29 +1,31 @@
 """The control worker's records, in Postgres."""
 
-from typing import Final
-
-from sqlalchemy import func, select, text
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import col
 
 from towline.domain.containers import ContainerExit
 from towline.domain.lifecycle import Reason, Status, Transition
-from towline.domain.placement import AgentRoom, Choice, Wish, choose
-from towline.domain.records import Finish, Finished, KernelFacts, Place, Placement, Record, RecordAgent
+from towline.domain.placement import Choice, choose
+from towline.domain.records import AgentFacts, Finish, Finished, KernelFacts, Place, Placement, Record, RecordAgent
 from towline.store.database import Database
 from towline.store.journal import Journal
+from towline.store.ledger import (
+    GIVES_BACK,
+    ahead_of,
+    give_back,
+    held_by,
+    lock_placement,
+    reserve,
+    rooms,
+    who_may_fit,
+)
 from towline.store.pulls import record_wait
-from towline.store.rows import AgentRow, KernelRow, LedgerRow, SessionRow, utc_now
-from towline.store.specs import spec_of
-
-_PLACEMENT_LOCK: Final = 0x746F776C
-"""Advisory lock: one placement at a time, so that two never count on the same room."""
-
-_WOKEN_MAX: Final = 20
+from towline.store.rows import AgentRow, KernelRow, utc_now
+from towline.store.specs import spec_of, wish_of
 
 
 class StoreRecords:
-    """Satisfies the Protocol `Records` of the activities. Each method is one transaction."""
+    """Satisfies the Protocol `Records` of the activities. Each method writes in one transaction."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -31,21 +33,24 @@ class StoreRecords:
     async def place(self, request: Place) -> Placement:
         """Choose agents and reserve. Asked again after a success, answers the same."""
         async with self._database.transaction() as tx:
-            await tx.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _PLACEMENT_LOCK})
+            await lock_placement(tx)
             journal = await Journal.open(tx, request.session_id)
             if journal is None:
                 return Placement(never=True, reason=Reason.INTERNAL, message="there is no record of this session")
-            held = await _held(tx, request.session_id)
+            held = await held_by(tx, request.session_id)
             if held:
                 return Placement(agents=tuple(row.agent_id for row in held))
             if journal.is_final:
                 return Placement(never=True, reason=Reason.INTERNAL, message="the session has ended")
-            choice = await self._choose(tx, journal.session)
+            spec = spec_of(journal.session)
+            ahead = await ahead_of(tx, journal.session)
+            choice = choose(wish_of(spec), await rooms(tx), ahead=ahead)
             if not choice.agents:
-                _wait(journal, choice)
+                journal.wait(choice.reason, choice.message)
                 await journal.announce()
                 return Placement(never=choice.never, reason=choice.reason, message=choice.message)
-            _reserve(tx, journal, choice)
+            reserve(tx, request.session_id, choice.agents, spec.resources)
+            _schedule(journal, choice)
             await journal.announce()
             return Placement(agents=choice.agents)
 
@@ -57,6 +62,8 @@ class StoreRecords:
                 return
             for step in request.transitions:
                 journal.apply(step)
+            if any(step.to_status in GIVES_BACK for step in request.transitions):
+                await give_back(tx, journal)
             for facts in request.facts:
                 _take_facts(journal.kernels.get(facts.kernel), facts)
             for note in request.notes:
@@ -74,113 +81,55 @@ class StoreRecords:
             was_final = journal.is_final
             actor = request.actor.name if request.actor else None
             for step in request.transitions:
-                journal.apply(step, actor=actor)
+                journal.end(step, actor=actor)
             for exit_ in request.exits:
                 _take_exit(journal.kernels.get(exit_.kernel), exit_)
-            if was_final or not journal.is_final:
-                await journal.announce()
-                return Finished()
-            session = journal.session
-            session.reason, session.message = request.reason, request.message
-            session.ended_by, session.ended_why, session.ended_at = actor, request.why, utc_now()
-            for row in await _held(tx, request.session_id):
-                row.freed_at = utc_now()
+            if journal.is_final and not was_final:
+                session = journal.session
+                session.reason, session.message = request.reason, request.message
+                session.ended_by, session.ended_why = actor, request.why
+                await give_back(tx, journal)
             await journal.announce()
-            return Finished(woken=await _waiting(tx))
+        # Also when this is a repetition: the first answer may never have arrived.
+        return Finished(woken=await self._who_may_fit()) if journal.is_final else Finished()
 
     async def record_agent(self, request: RecordAgent) -> Finished:
         """Write the agent's presence."""
-        facts = request.facts
+        said = _said(request.facts)
+        new = insert(AgentRow).values(
+            id=request.facts.agent_id,
+            status="ONLINE" if request.online else "LOST",
+            cordoned=False,
+            seen_at=utc_now(),
+            **said,
+        )
+        known = {"status": "ONLINE", "seen_at": utc_now(), **said} if request.online else {"status": "LOST"}
         async with self._database.transaction() as tx:
-            row = await tx.get(AgentRow, facts.agent_id, with_for_update=True)
-            if row is None:
-                row = AgentRow(id=facts.agent_id, boot_id="", status="LOST", cpu=0.0, memory_bytes=0)
-                tx.add(row)
-            row.status = "ONLINE" if request.online else "LOST"
-            row.boot_id = facts.boot_id
-            row.cpu, row.memory_bytes, row.gpu = facts.cpu, facts.memory_bytes, facts.gpu
-            row.platform, row.engine_version, row.store_kind = facts.platform, facts.engine_version, facts.store_kind
-            row.labels, row.seen_at = facts.labels, utc_now()
-            return Finished(woken=await _waiting(tx) if request.online else ())
+            await tx.execute(new.on_conflict_do_update(index_elements=[col(AgentRow.id)], set_=known))
+        return Finished(woken=await self._who_may_fit()) if request.online else Finished()
 
-    async def _choose(self, tx: AsyncSession, session: SessionRow) -> Choice:
-        spec = spec_of(session)
-        wish = Wish(
-            kernels=spec.kernels,
-            resources=spec.resources,
-            platform=spec.platform,
-            agent=spec.agent,
-            cluster_mode=spec.cluster_mode,
-        )
-        return choose(wish, await rooms(tx))
+    async def _who_may_fit(self) -> tuple[str, ...]:
+        async with self._database.transaction() as tx:
+            await lock_placement(tx)
+            return await who_may_fit(tx)
 
 
-async def rooms(tx: AsyncSession) -> list[AgentRoom]:
-    """Every agent with what is free on it: its capacity less the sum of the ledger's rows."""
-    held = select(
-        col(LedgerRow.agent_id),
-        func.sum(LedgerRow.cpu),
-        func.sum(LedgerRow.memory_bytes),
-        func.sum(LedgerRow.gpu),
-    ).where(col(LedgerRow.freed_at).is_(None))
-    sums = {row[0]: row[1:] for row in await tx.execute(held.group_by(col(LedgerRow.agent_id)))}
-    agents = (await tx.execute(select(AgentRow).order_by(col(AgentRow.id)))).scalars()
-    return [_room(agent, *sums.get(agent.id, (0.0, 0, 0))) for agent in agents]
+def _said(facts: AgentFacts) -> dict[str, object]:
+    """An agent's row as far as the agent itself says it."""
+    return {
+        "boot_id": facts.boot_id,
+        "cpu": facts.cpu,
+        "memory_bytes": facts.memory_bytes,
+        "gpu": facts.gpu,
+        "platform": facts.platform,
+        "engine_version": facts.engine_version,
+        "store_kind": facts.store_kind,
+        "labels": facts.labels,
+    }
 
 
-def _room(agent: AgentRow, cpu: float, memory_bytes: int, gpu: int) -> AgentRoom:
-    return AgentRoom(
-        agent_id=agent.id,
-        platform=agent.platform,
-        cpu=agent.cpu,
-        memory_bytes=agent.memory_bytes,
-        gpu=agent.gpu,
-        cpu_free=agent.cpu - float(cpu),
-        memory_bytes_free=agent.memory_bytes - int(memory_bytes),
-        gpu_free=agent.gpu - int(gpu),
-        online=agent.status == "ONLINE",
-        cordoned=agent.cordoned,
-    )
-
-
-async def _held(tx: AsyncSession, session_id: str) -> list[LedgerRow]:
-    query = (
-        select(LedgerRow)
-        .where(col(LedgerRow.session_id) == session_id, col(LedgerRow.freed_at).is_(None))
-        .order_by(col(LedgerRow.kernel))
-    )
-    return list((await tx.execute(query)).scalars())
-
-
-async def _waiting(tx: AsyncSession) -> tuple[str, ...]:
-    """Sessions that wait for capacity, in the order in which they shall try again: by priority, then by age."""
-    query = (
-        select(col(SessionRow.id))
-        .where(col(SessionRow.status) == Status.PENDING, col(SessionRow.dispatched_at).is_not(None))
-        .order_by(col(SessionRow.priority).desc(), col(SessionRow.created_at))
-        .limit(_WOKEN_MAX)
-    )
-    return tuple((await tx.execute(query)).scalars())
-
-
-def _wait(journal: Journal, choice: Choice) -> None:
-    session = journal.session
-    session.reason, session.message, session.updated_at = choice.reason, choice.message, utc_now()
-
-
-def _reserve(tx: AsyncSession, journal: Journal, choice: Choice) -> None:
-    resources = spec_of(journal.session).resources
+def _schedule(journal: Journal, choice: Choice) -> None:
     for kernel, agent_id in enumerate(choice.agents):
-        tx.add(
-            LedgerRow(
-                session_id=journal.session.id,
-                kernel=kernel,
-                agent_id=agent_id,
-                cpu=resources.cpu,
-                memory_bytes=resources.memory_bytes,
-                gpu=resources.gpu,
-            )
-        )
         journal.kernels[kernel].agent_id = agent_id
     for from_, to, why in (
         (Status.PENDING, Status.SCHEDULED, choice.message),
@@ -202,10 +151,14 @@ def _take_facts(kernel: KernelRow | None, facts: KernelFacts) -> None:
 
 
 def _take_exit(kernel: KernelRow | None, exit_: ContainerExit) -> None:
-    if kernel is None or kernel.log_tail is not None:
+    """Fill in what is not known yet."""
+    if kernel is None:
         return
-    kernel.exit_code = exit_.exit_code if kernel.exit_code is None else kernel.exit_code
-    kernel.oom_killed = kernel.oom_killed or exit_.oom_killed
-    kernel.log_tail = exit_.log.data()
-    kernel.log_total_bytes = exit_.log.total_bytes
-    kernel.log_truncated = exit_.log.truncated
+    if kernel.exit_code is None:
+        kernel.exit_code, kernel.oom_killed = exit_.exit_code, exit_.oom_killed
+    if kernel.container_id is None:
+        kernel.container_id = exit_.container_id
+    if not kernel.log_tail:
+        kernel.log_tail = exit_.log.data()
+        kernel.log_total_bytes = exit_.log.total_bytes
+        kernel.log_truncated = exit_.log.truncated

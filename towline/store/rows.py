@@ -4,6 +4,7 @@ database holds what must hold."""
 # SQLModel's `__tablename__` is declared in a way that a plain string does not satisfy, though that is how it is documented.
 # pyright: reportAssignmentType=false
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,6 +14,7 @@ from sqlalchemy import (
     Column,
     DateTime,
     ForeignKey,
+    Identity,
     Index,
     LargeBinary,
     String,
@@ -22,8 +24,9 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlmodel import Field, SQLModel
 
-from towline.domain.lifecycle import Status
+from towline.domain.lifecycle import FINAL, Status
 from towline.domain.pulling import PullOutcome, WaitOutcome
+from towline.domain.sessions import Kind
 
 
 def utc_now() -> datetime:
@@ -35,9 +38,14 @@ def _moment(*, nullable: bool = False) -> Any:
     return Column(DateTime(timezone=True), nullable=nullable)
 
 
-_STATUSES = ", ".join(f"'{status}'" for status in Status)
-_OUTCOMES = ", ".join(f"'{outcome}'" for outcome in PullOutcome)
-_WAITS = ", ".join(f"'{outcome}'" for outcome in WaitOutcome)
+def _listed(values: Iterable[str]) -> str:
+    return ", ".join(f"'{value}'" for value in values)
+
+
+_STATUSES = _listed(Status)
+_ENDED = f"(status IN ({_listed(status for status in Status if status in FINAL)})) = (ended_at IS NOT NULL)"
+_OUTCOMES = _listed(PullOutcome)
+_WAITS = _listed(WaitOutcome)
 
 
 class UserRow(SQLModel, table=True):
@@ -64,6 +72,7 @@ class TokenRow(SQLModel, table=True):
     created_at: datetime = Field(default_factory=utc_now, sa_column=_moment())
     expires_at: datetime | None = Field(default=None, sa_column=_moment(nullable=True))
     revoked_at: datetime | None = Field(default=None, sa_column=_moment(nullable=True))
+    last_used_at: datetime | None = Field(default=None, sa_column=_moment(nullable=True))
 
 
 class SessionRow(SQLModel, table=True):
@@ -73,11 +82,18 @@ class SessionRow(SQLModel, table=True):
     __tablename__ = "sessions"
     __table_args__ = (
         CheckConstraint(f"status IN ({_STATUSES})", name="sessions_status"),
+        CheckConstraint(_ENDED, name="sessions_ended"),
+        CheckConstraint(f"kind IN ({_listed(Kind)})", name="sessions_kind"),
+        CheckConstraint("priority BETWEEN 0 AND 100", name="sessions_priority"),
+        CheckConstraint("events >= 0", name="sessions_events"),
         UniqueConstraint("owner_id", "idempotency_key", name="sessions_idempotency"),
         Index("sessions_by_age", "created_at", "id"),
         Index("sessions_by_owner", "owner_id", "created_at", "id"),
         Index("sessions_by_status", "status", "created_at", "id"),
         Index("sessions_undispatched", "created_at", postgresql_where=text("dispatched_at IS NULL")),
+        Index(
+            "sessions_by_turn", text("priority DESC"), "created_at", "id", postgresql_where=text("status = 'PENDING'")
+        ),
         Index("sessions_labels", "labels", postgresql_using="gin"),
     )
 
@@ -109,6 +125,9 @@ class KernelRow(SQLModel, table=True):
     __tablename__ = "kernels"
     __table_args__ = (
         CheckConstraint(f"status IN ({_STATUSES})", name="kernels_status"),
+        CheckConstraint(_ENDED, name="kernels_ended"),
+        CheckConstraint("index >= 0", name="kernels_index"),
+        CheckConstraint("log_total_bytes >= 0", name="kernels_log"),
         Index("kernels_by_agent", "agent_id", "status"),
     )
 
@@ -135,7 +154,18 @@ class EventRow(SQLModel, table=True):
     """What happened to a session, numbered from 1 without gaps."""
 
     __tablename__ = "events"
-    __table_args__ = (Index("events_note", "session_id", "note_key", unique=True),)
+    __table_args__ = (
+        CheckConstraint("seq >= 1", name="events_seq"),
+        CheckConstraint(
+            f"from_status IN ({_STATUSES}) AND to_status IN ({_STATUSES}) AND session_status IN ({_STATUSES})",
+            name="events_statuses",
+        ),
+        CheckConstraint(
+            "(kind = 'transition') = (kernel IS NOT NULL AND from_status IS NOT NULL AND to_status IS NOT NULL)",
+            name="events_transition",
+        ),
+        Index("events_note", "session_id", "note_key", unique=True),
+    )
 
     session_id: str = Field(sa_column=Column(ForeignKey("sessions.id", ondelete="CASCADE"), primary_key=True))
     seq: int = Field(primary_key=True)
@@ -175,16 +205,19 @@ class AgentRow(SQLModel, table=True):
 
 
 class LedgerRow(SQLModel, table=True):
-    """What a kernel holds of an agent, until `freed_at`. Usage is always the sum of these rows."""
+    """What a kernel holds of an agent, until `freed_at`. Usage is always the sum of these rows. A kernel holds at most one
+    at a time; it has several when it was placed anew."""
 
     __tablename__ = "ledger"
     __table_args__ = (
         CheckConstraint("cpu >= 0 AND memory_bytes >= 0 AND gpu >= 0", name="ledger_amounts"),
         Index("ledger_held", "agent_id", postgresql_where=text("freed_at IS NULL")),
+        Index("ledger_one_hold", "session_id", "kernel", unique=True, postgresql_where=text("freed_at IS NULL")),
     )
 
-    session_id: str = Field(sa_column=Column(ForeignKey("sessions.id", ondelete="CASCADE"), primary_key=True))
-    kernel: int = Field(primary_key=True)
+    id: int | None = Field(default=None, sa_column=Column(BigInteger, Identity(), primary_key=True))
+    session_id: str = Field(sa_column=Column(ForeignKey("sessions.id", ondelete="CASCADE"), nullable=False))
+    kernel: int
     agent_id: str = Field(sa_column=Column(ForeignKey("agents.id"), nullable=False))
     cpu: float
     memory_bytes: int = Field(sa_column=Column(BigInteger, nullable=False))

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Select, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
@@ -16,9 +16,11 @@ from sqlmodel import col
 from towline.domain.lifecycle import Reason, Status
 from towline.domain.sessions import SessionSpec
 from towline.errors import ConflictError, FieldProblem, InvalidInputError
-from towline.store.rows import EventRow, KernelRow, SessionRow, utc_now
+from towline.store.rows import EventRow, KernelRow, SessionRow, UserRow, utc_now
 from towline.store.specs import spec_of, spec_to_json
 from towline.store.views import EventView, KernelView, LogTailView, SessionView
+
+_CURSOR_LENGTH_MAX: Final = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +141,8 @@ def _filtered(query: Select[Any], which: SessionFilter) -> Select[Any]:
     if which.owner_id is not None:
         query = query.where(col(SessionRow.owner_id) == which.owner_id)
     if which.owner is not None:
-        query = query.where(col(SessionRow.spec)["owner"].astext == which.owner)
+        named = select(col(UserRow.id)).where(col(UserRow.name) == which.owner)
+        query = query.where(col(SessionRow.owner_id).in_(named))
     if which.status:
         query = query.where(col(SessionRow.status).in_(which.status))
     if which.image is not None:
@@ -222,6 +225,8 @@ def _cursor_of(row: SessionRow) -> str:
 
 def _parse_cursor(cursor: str) -> tuple[datetime, str]:
     try:
+        if len(cursor) > _CURSOR_LENGTH_MAX:
+            raise ValueError("too long")
         padded = cursor + "=" * (-len(cursor) % 4)
         moment, session_id = json.loads(base64.urlsafe_b64decode(padded.encode()))
         return datetime.fromisoformat(moment), str(session_id)

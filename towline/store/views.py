@@ -121,6 +121,8 @@ class TokenView:
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
+    last_used_at: datetime | None
+    """To the minute."""
 
 
 @dataclass(frozen=True, kw_only=True)

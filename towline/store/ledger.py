@@ -1,0 +1,133 @@
+"""What kernels hold of agents, and who waits for room. Usage is always the sum of the ledger's rows; nothing is cached."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+from sqlalchemy import Select, and_, func, or_, select, text
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlmodel import col
+
+from towline.domain.lifecycle import FINAL, Reason, Status
+from towline.domain.placement import AgentRoom, Wish, who_fits
+from towline.domain.sessions import Resources
+from towline.store.journal import Journal
+from towline.store.rows import AgentRow, LedgerRow, SessionRow, utc_now
+from towline.store.specs import WISH_FIELDS, wish_from
+
+GIVES_BACK: Final = FINAL | {Status.PENDING}
+"""Statuses in which a kernel holds nothing (TERMINATING still does: its container may be there)."""
+
+_PLACEMENT_LOCK: Final = 0x746F776C
+"""Advisory lock: one placement at a time, so that two never count on the same room."""
+
+_TURN_KEPT: Final = timedelta(minutes=5)
+"""A waiting session asks again every two minutes. One that has not asked for so long has lost its turn, not its place: its
+workflow is gone or hangs, and it must not keep the others from room that it does not take."""
+
+_AHEAD_MAX: Final = 100
+_WAITING_MAX: Final = 500
+_WOKEN_MAX: Final = 100
+
+
+async def lock_placement(tx: AsyncSession) -> None:
+    """Wait until no other transaction places. Take it before any row's lock."""
+    await tx.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _PLACEMENT_LOCK})
+
+
+async def rooms(tx: AsyncSession) -> list[AgentRoom]:
+    """Every agent with what is free on it: its capacity less the sum of the ledger's rows."""
+    held = select(
+        col(LedgerRow.agent_id),
+        func.sum(LedgerRow.cpu),
+        func.sum(LedgerRow.memory_bytes),
+        func.sum(LedgerRow.gpu),
+    ).where(col(LedgerRow.freed_at).is_(None))
+    sums = {row[0]: row[1:] for row in await tx.execute(held.group_by(col(LedgerRow.agent_id)))}
+    agents = (await tx.execute(select(AgentRow).order_by(col(AgentRow.id)))).scalars()
+    return [_room(agent, *sums.get(agent.id, (0.0, 0, 0))) for agent in agents]
+
+
+def _room(agent: AgentRow, cpu: float, memory_bytes: int, gpu: int) -> AgentRoom:
+    return AgentRoom(
+        agent_id=agent.id,
+        platform=agent.platform,
+        cpu=agent.cpu,
+        memory_bytes=agent.memory_bytes,
+        gpu=agent.gpu,
+        cpu_free=agent.cpu - float(cpu),
+        memory_bytes_free=agent.memory_bytes - int(memory_bytes),
+        gpu_free=agent.gpu - int(gpu),
+        online=agent.status == "ONLINE",
+        cordoned=agent.cordoned,
+    )
+
+
+async def held_by(tx: AsyncSession, session_id: str) -> list[LedgerRow]:
+    """What the session's kernels hold now, in their order."""
+    query = (
+        select(LedgerRow)
+        .where(col(LedgerRow.session_id) == session_id, col(LedgerRow.freed_at).is_(None))
+        .order_by(col(LedgerRow.kernel))
+    )
+    return list((await tx.execute(query)).scalars())
+
+
+def reserve(tx: AsyncSession, session_id: str, agents: Sequence[str], each: Resources) -> None:
+    """Hold `each` for every kernel, on the agents in the kernels' order."""
+    tx.add_all(
+        LedgerRow(
+            session_id=session_id,
+            kernel=kernel,
+            agent_id=agent_id,
+            cpu=each.cpu,
+            memory_bytes=each.memory_bytes,
+            gpu=each.gpu,
+        )
+        for kernel, agent_id in enumerate(agents)
+    )
+
+
+async def give_back(tx: AsyncSession, journal: Journal) -> None:
+    """Free what is held by kernels that are to be placed anew, and everything once the session has ended."""
+    for row in await held_by(tx, journal.session.id):
+        if journal.is_final or journal.kernels[row.kernel].status == Status.PENDING:
+            row.freed_at = utc_now()
+
+
+async def ahead_of(tx: AsyncSession, session: SessionRow) -> list[Wish]:
+    """What the sessions want that were told to wait and whose turn is before this one's: those of a higher priority, and
+    of the same those that are older."""
+    older = and_(
+        col(SessionRow.priority) == session.priority,
+        or_(
+            col(SessionRow.created_at) < session.created_at,
+            and_(col(SessionRow.created_at) == session.created_at, col(SessionRow.id) < session.id),
+        ),
+    )
+    query = _waiting(_AHEAD_MAX).where(
+        or_(col(SessionRow.priority) > session.priority, older),
+        col(SessionRow.updated_at) > utc_now() - _TURN_KEPT,
+    )
+    return [wish_from(wish) for _, *wish in await tx.execute(query)]
+
+
+async def who_may_fit(tx: AsyncSession) -> tuple[str, ...]:
+    """Those of the waiting sessions that there is room for now, in the order in which they shall try again.
+
+    Call it in a transaction that begins after the one that made room, with the placement lock taken: then a session that
+    did not see the room is already known to wait, and two that made room at once see both rooms.
+    """
+    waiting = await tx.execute(_waiting(_WAITING_MAX))
+    return who_fits([(id_, wish_from(wish)) for id_, *wish in waiting], await rooms(tx), limit=_WOKEN_MAX)
+
+
+def _waiting(limit: int) -> Select[Any]:
+    # The status is a literal: with a parameter, a prepared plan could not use the partial index.
+    wanted = [col(SessionRow.spec)[name] for name in WISH_FIELDS]
+    return (
+        select(col(SessionRow.id), *wanted)
+        .where(col(SessionRow.status) == text(f"'{Status.PENDING}'"), col(SessionRow.reason) == Reason.NO_CAPACITY)
+        .order_by(col(SessionRow.priority).desc(), col(SessionRow.created_at), col(SessionRow.id))
+        .limit(limit)
+    )
