@@ -1,0 +1,1 @@
+"""The store on a real Postgres, and its fake, held to the same promises."""

@@ -1,0 +1,296 @@
+"""The records in memory. The same suite holds for them and for the store: `tests/contract/store/test_records.py`."""
+
+import itertools
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from towline.domain.containers import ContainerExit
+from towline.domain.lifecycle import FINAL, Reason, Status, Transition, advance, may_advance, session_status_of
+from towline.domain.placement import AgentRoom, Wish, choose, who_fits
+from towline.domain.pulling import PullWait
+from towline.domain.records import Finish, Finished, KernelFacts, Note, Place, Placement, Record, RecordAgent
+from towline.domain.sessions import Resources, SessionSpec
+from towline.store.specs import wish_of
+from towline.store.views import EventView, KernelView, LogTailView, SessionView
+
+_WOKEN_MAX: Final = 100
+_NOTHING: Final = LogTailView(data=None, total_bytes=0, truncated=False)
+
+
+def _kernel(index: int) -> KernelView:
+    return KernelView(
+        index=index,
+        status=Status.PENDING,
+        reason=None,
+        message="",
+        agent_id=None,
+        digest=None,
+        stale=False,
+        container_id=None,
+        exit_code=None,
+        oom_killed=False,
+        ports={},
+        started_at=None,
+        ended_at=None,
+    )
+
+
+@dataclass(kw_only=True)
+class _Session:
+    """One session, changed in place; `turn` counts up with each session that is added."""
+
+    spec: SessionSpec
+    turn: int
+    kernels: list[KernelView]
+    created_at: datetime
+    status: Status = Status.PENDING
+    reason: Reason | None = None
+    message: str = ""
+    ended_by: str | None = None
+    ended_why: str = ""
+    ended_at: datetime | None = None
+    events: list[EventView] = field(default_factory=list)
+    notes: set[str] = field(default_factory=set)
+    logs: dict[int, LogTailView] = field(default_factory=dict)
+    held: dict[int, str] = field(default_factory=dict)
+    waits: list[PullWait] = field(default_factory=list)
+
+    @property
+    def waits_for_room(self) -> bool:
+        return self.status is Status.PENDING and self.reason is Reason.NO_CAPACITY
+
+    def take(self, kernel: int, **values: Any) -> None:
+        self.kernels[kernel] = replace(self.kernels[kernel], **values)
+
+    def apply(self, step: Transition, *, actor: str | None = None, from_anywhere: bool = False) -> None:
+        if not 0 <= step.kernel < len(self.kernels):
+            return
+        current = self.kernels[step.kernel].status
+        if from_anywhere and step.to_status in FINAL and may_advance(current, step.to_status):
+            step = replace(step, from_status=current)
+        if current is not step.from_status or not advance(current, step.to_status):
+            return
+        ended_at = datetime.now(UTC) if step.to_status in FINAL else None
+        self.take(step.kernel, status=step.to_status, reason=step.reason, message=step.message, ended_at=ended_at)
+        status = session_status_of(kernel.status for kernel in self.kernels)
+        if status is not self.status:
+            self.status, self.reason, self.message = status, None, ""
+            self.ended_at = datetime.now(UTC) if status in FINAL else None
+        self._event(
+            kind="transition",
+            kernel=step.kernel,
+            from_status=step.from_status,
+            to_status=step.to_status,
+            reason=step.reason,
+            message=step.message,
+            actor=actor,
+        )
+
+    def note(self, note: Note) -> None:
+        if note.key not in self.notes:
+            self.notes.add(note.key)
+            self._event(kind=note.kind, kernel=note.kernel, message=note.message)
+
+    def give_back(self) -> None:
+        for kernel in list(self.held):
+            if self.status in FINAL or self.kernels[kernel].status is Status.PENDING:
+                del self.held[kernel]
+
+    def take_exit(self, exit_: ContainerExit) -> None:
+        if not 0 <= exit_.kernel < len(self.kernels):
+            return
+        known = self.kernels[exit_.kernel]
+        if known.exit_code is None:
+            self.take(exit_.kernel, exit_code=exit_.exit_code, oom_killed=exit_.oom_killed)
+        if known.container_id is None:
+            self.take(exit_.kernel, container_id=exit_.container_id)
+        if not self.logs.get(exit_.kernel, _NOTHING).data:
+            log = exit_.log
+            self.logs[exit_.kernel] = LogTailView(data=log.data(), total_bytes=log.total_bytes, truncated=log.truncated)
+
+    def _event(
+        self,
+        *,
+        kind: str,
+        kernel: int | None,
+        message: str,
+        from_status: Status | None = None,
+        to_status: Status | None = None,
+        reason: Reason | None = None,
+        actor: str | None = None,
+    ) -> None:
+        self.events.append(
+            EventView(
+                seq=len(self.events) + 1,
+                at=datetime.now(UTC),
+                kind=kind,
+                kernel=kernel,
+                from_status=from_status,
+                to_status=to_status,
+                session_status=self.status,
+                reason=reason,
+                message=message,
+                actor=actor,
+            )
+        )
+
+
+class MemoryRecords:
+    """Satisfies the Protocol `Records`. `add` stores a session, as the API does before its workflow starts."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, _Session] = {}
+        self._agents: dict[str, AgentRoom] = {}
+        self._turns = itertools.count()
+
+    def add(self, spec: SessionSpec) -> None:
+        """Store a session."""
+        kernels = [_kernel(index) for index in range(spec.kernels)]
+        self._sessions[spec.session_id] = _Session(
+            spec=spec, turn=next(self._turns), kernels=kernels, created_at=datetime.now(UTC)
+        )
+
+    def view(self, session_id: str) -> SessionView:
+        """The session as recorded."""
+        session = self._sessions[session_id]
+        return SessionView(
+            spec=session.spec,
+            status=session.status,
+            reason=session.reason,
+            message=session.message,
+            ended_by=session.ended_by,
+            ended_why=session.ended_why,
+            created_at=session.created_at,
+            updated_at=session.events[-1].at if session.events else session.created_at,
+            ended_at=session.ended_at,
+            dispatched=True,
+            last_event=len(session.events),
+            kernels=tuple(session.kernels),
+        )
+
+    def events(self, session_id: str) -> list[EventView]:
+        """The session's events, in order."""
+        return list(self._sessions[session_id].events)
+
+    def log(self, session_id: str, kernel: int) -> LogTailView:
+        """What is kept of a kernel's log."""
+        return self._sessions[session_id].logs.get(kernel, _NOTHING)
+
+    def rooms(self) -> list[AgentRoom]:
+        """Every agent with what is free on it."""
+        rooms = dict(self._agents)
+        for session in self._sessions.values():
+            for agent_id in session.held.values():
+                rooms[agent_id] = _less(rooms[agent_id], session.spec.resources)
+        return [rooms[agent_id] for agent_id in sorted(rooms)]
+
+    async def place(self, request: Place) -> Placement:
+        """Choose agents and reserve."""
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            return Placement(never=True, reason=Reason.INTERNAL, message="there is no record of this session")
+        if session.held:
+            return Placement(agents=tuple(session.held[kernel] for kernel in sorted(session.held)))
+        if session.status in FINAL:
+            return Placement(never=True, reason=Reason.INTERNAL, message="the session has ended")
+        choice = choose(wish_of(session.spec), self.rooms(), ahead=self._ahead_of(session))
+        if not choice.agents:
+            session.reason, session.message = choice.reason, choice.message
+            return Placement(never=choice.never, reason=choice.reason, message=choice.message)
+        session.held = dict(enumerate(choice.agents))
+        for kernel, agent_id in session.held.items():
+            session.take(kernel, agent_id=agent_id)
+        for from_, to in itertools.pairwise((Status.PENDING, Status.SCHEDULED, Status.PREPARING)):
+            why = choice.message if to is Status.SCHEDULED else ""
+            for kernel in session.held:
+                session.apply(Transition(kernel=kernel, from_status=from_, to_status=to, message=why))
+        return Placement(agents=choice.agents)
+
+    async def record(self, request: Record) -> None:
+        """Write transitions, facts and notes."""
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            return
+        for step in request.transitions:
+            session.apply(step)
+        session.give_back()
+        for facts in request.facts:
+            _take_facts(session, facts)
+        for note in request.notes:
+            session.note(note)
+        session.waits += request.pulls
+
+    async def finish(self, request: Finish) -> Finished:
+        """Write the end and free what was held."""
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            return Finished()
+        was_final = session.status in FINAL
+        actor = request.actor.name if request.actor else None
+        for step in request.transitions:
+            session.apply(step, actor=actor, from_anywhere=True)
+        for exit_ in request.exits:
+            session.take_exit(exit_)
+        if session.status not in FINAL:
+            return Finished()
+        if not was_final:
+            session.reason, session.message = request.reason, request.message
+            session.ended_by, session.ended_why = actor, request.why
+            session.give_back()
+        return Finished(woken=self._who_may_fit())
+
+    async def record_agent(self, request: RecordAgent) -> Finished:
+        """Write the agent's presence."""
+        facts = request.facts
+        known = self._agents.get(facts.agent_id)
+        if known is not None and not request.online:
+            self._agents[facts.agent_id] = replace(known, online=False)
+            return Finished()
+        self._agents[facts.agent_id] = AgentRoom(
+            agent_id=facts.agent_id,
+            platform=facts.platform,
+            cpu=facts.cpu,
+            memory_bytes=facts.memory_bytes,
+            gpu=facts.gpu,
+            cpu_free=facts.cpu,
+            memory_bytes_free=facts.memory_bytes,
+            gpu_free=facts.gpu,
+            online=request.online,
+        )
+        return Finished(woken=self._who_may_fit()) if request.online else Finished()
+
+    def _waiting(self) -> list[_Session]:
+        waiting = [session for session in self._sessions.values() if session.waits_for_room]
+        return sorted(waiting, key=_turn)
+
+    def _ahead_of(self, session: _Session) -> list[Wish]:
+        return [wish_of(other.spec) for other in self._waiting() if _turn(other) < _turn(session)]
+
+    def _who_may_fit(self) -> tuple[str, ...]:
+        waiting = [(session.spec.session_id, wish_of(session.spec)) for session in self._waiting()]
+        return who_fits(waiting, self.rooms(), limit=_WOKEN_MAX)
+
+
+def _turn(session: _Session) -> tuple[int, int]:
+    return -session.spec.priority, session.turn
+
+
+def _less(room: AgentRoom, each: Resources) -> AgentRoom:
+    return replace(
+        room,
+        cpu_free=room.cpu_free - each.cpu,
+        memory_bytes_free=room.memory_bytes_free - each.memory_bytes,
+        gpu_free=room.gpu_free - each.gpu,
+    )
+
+
+def _take_facts(session: _Session, facts: KernelFacts) -> None:
+    if not 0 <= facts.kernel < len(session.kernels):
+        return
+    for name in ("digest", "stale", "container_id", "started_at"):
+        value = getattr(facts, name)
+        if value is not None:
+            session.take(facts.kernel, **{name: value})
+    if facts.ports is not None:
+        session.take(facts.kernel, ports={port: list(published) for port, published in facts.ports.items()})
