@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -137,3 +138,9 @@ def running_stack(directory: Path, docker_host: str) -> Iterator[RunningStack]:
         process.send_signal(signal.SIGTERM)
         code = process.wait(60)
     assert code == 0, log.read_text()
+
+
+def after_seconds(seconds: float) -> None:
+    """Let that much time pass: for what must *not* happen meanwhile."""
+    end = time.monotonic() + seconds
+    eventually_sync(lambda: time.monotonic() >= end, timeout=seconds + 5)
