@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import docker
 from rich.console import Console
-from rich.panel import Panel
 
 from scripts.programs import NEEDED, ensure, host_engine
 
@@ -224,16 +223,19 @@ async def _in_temporal(session_id: str, address: str) -> tuple[int, int]:
 
 def _say_where(session_id: str, addresses: dict[str, str]) -> None:
     workflow = f"{addresses['temporal_ui']}/namespaces/default/workflows/session%2F{session_id}"
-    console.print(
-        Panel(
-            f"API          {addresses['api']}\n"
-            f"API docs     {addresses['docs']}\n"
-            f"Temporal UI  {addresses['temporal_ui']}\n"
-            f"the session  {workflow}\n\n"
-            "To look around while it is up: make demo KEEP=1",
-            title="where to look",
-        )
-    )
+    lines = {
+        "API": addresses["api"],
+        "API docs": addresses["docs"],
+        "token": addresses["token_file"],
+        "Temporal UI": addresses["temporal_ui"],
+        "the session": workflow,
+        "pulling now": f"{addresses['temporal_ui']}/namespaces/default/workflows?query=TowlineStatus%3D%22PULLING%22",
+    }
+    console.rule("where to look")
+    for name, place in lines.items():
+        console.print(f"{name:<12} {place}", soft_wrap=True)
+    if not os.environ.get("KEEP"):
+        console.print("To look around while it is up: make demo KEEP=1")
 
 
 def _wait_for_interrupt() -> None:

@@ -35,7 +35,12 @@ _PLACES: Final = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin:/usr/local/sbin"
 
 def missing(programs: tuple[Program, ...]) -> list[Program]:
     """Those that are not installed."""
-    return [program for program in programs if shutil.which(program.name, path=_PLACES) is None]
+    return [program for program in programs if not _is_usable(program, shutil.which(program.name, path=_PLACES))]
+
+
+def _is_usable(program: Program, found: str | None) -> bool:
+    # Another package has a busybox that needs libraries, which an image of nothing else does not have.
+    return found is not None and (program is not _BUSYBOX or b"ld-linux" not in Path(found).read_bytes()[:4096])
 
 
 def ensure(programs: tuple[Program, ...]) -> None:
@@ -49,8 +54,10 @@ def ensure(programs: tuple[Program, ...]) -> None:
     command = ["apt-get", "install", "--yes", "--no-install-recommends", *packages]
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise SystemExit(
-            "Towline cannot install it by itself here (that needs root on Debian or Ubuntu). There type:\n"
-            f"  sudo {' '.join(command)}\nElsewhere install Docker and a registry by your system's own means."
+            "It cannot be installed from here: that needs root on Debian or Ubuntu. There type:\n"
+            f"  sudo {' '.join(command)}\n"
+            "Elsewhere put these programs on the PATH by your system's own means and try again: dockerd or a Docker Engine "
+            "that answers, docker-registry (the registry of the CNCF distribution), and a static busybox at /bin/busybox."
         )
     sys.stderr.write(f"installing {' '.join(packages)} …\n")
     quiet = dict(os.environ, DEBIAN_FRONTEND="noninteractive")

@@ -23,6 +23,6 @@ if [ ! -x .venv/bin/python ] || ! .venv/bin/python -c '' 2>/dev/null; then
 fi
 
 echo 'installing the pinned dependencies …'
-.venv/bin/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
-.venv/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+.venv/bin/pip install -qq --disable-pip-version-check --require-hashes --requirement requirements.lock
+.venv/bin/pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable .
 touch .venv/.ready
