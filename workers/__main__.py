@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+import sys
 from typing import Annotated
 
 import typer
 
+from towline.errors import InvalidInputError
 from towline.settings import load_settings
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="The processes that poll Temporal.")
@@ -18,7 +20,7 @@ def _log_to_stderr() -> None:
 @app.command()
 def control() -> None:
     """Run workflows and write records."""
-    from workers.processes import run_control
+    from workers.control_process import run_control
 
     _log_to_stderr()
     asyncio.run(run_control(load_settings()))
@@ -29,12 +31,21 @@ def agent(
     id_: Annotated[str | None, typer.Option("--id", help="The agent's id; default from the settings.")] = None,
 ) -> None:
     """Serve one Docker Engine."""
-    from workers.processes import run_agent
+    from workers.agent_process import run_agent
 
     _log_to_stderr()
     settings = load_settings()
     asyncio.run(run_agent(settings, id_ or settings.agent.id))
 
 
+def main() -> None:
+    """Exit code 2 for settings that are refused, as everywhere."""
+    try:
+        app()
+    except InvalidInputError as error:
+        sys.stderr.write(f"towline: {error.message}\n")
+        sys.exit(2)
+
+
 if __name__ == "__main__":
-    app()
+    main()

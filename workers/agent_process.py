@@ -1,4 +1,4 @@
-"""What each worker process is made of, and its ordered stop."""
+"""The agent's process: what it is made of, and its ordered stop."""
 
 import asyncio
 import logging
@@ -19,28 +19,12 @@ from towline.engine.images import EngineImages
 from towline.engine.pull_attempts import PullSettings
 from towline.engine.registry import Registries
 from towline.settings import Settings
-from towline.store.database import Database
-from towline.store.records import StoreRecords
 from workers.agent import agent_workers
 from workers.connection import connect
-from workers.control import control_worker
 from workers.links import Links
 from workers.shutdown import stop_requested
 
 _log = logging.getLogger(__name__)
-
-
-async def run_control(settings: Settings) -> None:
-    """The control worker, until SIGTERM or SIGINT."""
-    stop = stop_requested()
-    client = await connect(settings.temporal.address, settings.temporal.namespace, identity=f"control@{os.getpid()}")
-    database = Database.open(settings.database.url)
-    try:
-        async with control_worker(client, StoreRecords(database)):
-            _log.info("control worker ready")
-            await stop.wait()
-    finally:
-        await database.close()
 
 
 async def run_agent(settings: Settings, agent_id: str) -> None:
