@@ -36,7 +36,7 @@ async def test_waits_for_its_engine_with_heartbeats_instead_of_failing() -> None
     environment = ActivityEnvironment()
     environment.on_heartbeat = count
     presence = PresenceActivities(facts=facts, signals=Signals(), beat_seconds=0.01)
-    attending = asyncio.create_task(environment.run(presence.attend))
+    attending = asyncio.ensure_future(environment.run(presence.attend))
     await eventually(lambda: greeted == [FACTS] and beats >= 6, timeout=5)
     assert asked == 4
     environment.cancel()
