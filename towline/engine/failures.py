@@ -27,7 +27,7 @@ def _rule(pattern: str, reason: Reason, advice: str, *, retryable: bool = False)
 _PULL_RULES: Final = (
     _rule(r"no space left on device|disk quota exceeded", Reason.NO_SPACE, "free space on the agent, or unload images"),
     _rule(
-        r"toomanyrequests|too many requests|\b429\b|rate limit",
+        r"toomanyrequests|too many requests| 429\b|rate limit",
         Reason.RATE_LIMITED,
         "the registry limits how often it may be asked; use a credential, a mirror, or wait",
         retryable=True,
@@ -53,21 +53,22 @@ _PULL_RULES: Final = (
     _rule(
         r"verification failed|unexpected commit digest|digest.{0,40}mismatch|failed size validation",
         Reason.DIGEST_MISMATCH,
-        "the registry served other bytes than it announced; push the image again",
+        "the bytes that came are not those that the registry announced; if it stays so, push the image again",
+        retryable=True,
     ),
     _rule(
-        r"no basic auth credentials|unauthorized|authentication required|\b401\b|incorrect username or password",
+        r"no basic auth credentials|unauthorized|authentication required| 401\b|incorrect username or password",
         Reason.UNAUTHORIZED,
         "the registry wants a valid credential",
     ),
     _rule(
-        r"pull access denied|requested access to the resource is denied|denied|forbidden|\b403\b",
+        r"pull access denied|requested access to the resource is denied|denied|forbidden| 403\b",
         Reason.ACCESS_DENIED,
         "the image does not exist, or the credential may not read it",
     ),
     _rule(
         r"manifest.{0,200}not found|manifest unknown|name unknown|repository .* not found|unknown blob|blob unknown|"
-        r": not found$|\b404\b",
+        r": not found$| 404\b",
         Reason.IMAGE_NOT_FOUND,
         "check the image's name and tag",
     ),
@@ -75,7 +76,7 @@ _PULL_RULES: Final = (
         r"invalid reference format|invalid tag format|invalid repository", Reason.INVALID_REFERENCE, "check the image"
     ),
     _rule(
-        r"unexpected HTTP status|unexpected status|\b50[0-9]\b|invalid character|internal server error",
+        r"unexpected HTTP status|unexpected status| 50[0-9]\b|invalid character|internal server error",
         Reason.REGISTRY_ERROR,
         "the registry failed; its operator has to look",
         retryable=True,

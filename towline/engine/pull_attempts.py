@@ -183,7 +183,11 @@ class Pull:
         if tracker.succeeded:
             return None
         if tracker.failure_text is not None:
-            return pull_failure(tracker.failure_text, image=image)
+            failure = pull_failure(tracker.failure_text, image=image)
+            if failure.reason is Reason.UNAUTHORIZED and tracker.fold.totals().bytes_done:
+                # Whoever could read some of it may read the rest: a token has expired on the way.
+                failure.retryable = True
+            return failure
         if end.status is not None and end.text is not None:
             return pull_failure(end.text, image=image)
         if self._store is StoreKind.PODMAN and not end.broken:

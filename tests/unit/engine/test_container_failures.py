@@ -5,9 +5,7 @@ import pytest
 from towline.domain.lifecycle import Reason
 from towline.engine.failures import container_failure
 
-_RUNC = (
-    "failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: "
-)
+_RUNC = "failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: "
 _RUNC_26 = f"failed to create task for container: {_RUNC}"
 _IN_INIT = f"{_RUNC}error during container init: "
 
