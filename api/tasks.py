@@ -7,7 +7,13 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final, Protocol
 
-from temporalio.client import ActivityExecutionDescription, ActivityExecutionStatus, ActivityFailureError, Client
+from temporalio.client import (
+    ActivityExecutionDescription,
+    ActivityExecutionStatus,
+    ActivityFailureError,
+    ActivityHandle,
+    Client,
+)
 from temporalio.common import ActivityIDConflictPolicy
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -93,18 +99,23 @@ class TemporalTasks:
             raise NotFoundError(f"there is no task {task_id[:200]!r}")
         handle = self._client.get_activity_handle(task_id, result_type=PulledImage)
         try:
-            found = await handle.describe(include_heartbeat_details=True, include_last_failure=True)
-            if found.status is ActivityExecutionStatus.RUNNING:
-                return _task(found, TaskStatus.STARTED, progress=await _progress(found))
-            return _task(found, TaskStatus.FINISHED, image=await handle.result())
-        except ActivityFailureError as error:
-            cancelled = found.status is ActivityExecutionStatus.CANCELED
-            status = TaskStatus.CANCELLED if cancelled else TaskStatus.FAILED
-            return _task(found, status, failure=failure_of(error.cause))
+            return await _now(handle)
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 raise NotFoundError(f"there is no task {task_id[:200]!r}") from error
             raise UnavailableError(f"Temporal does not answer now: {error}") from error
+
+
+async def _now(handle: ActivityHandle[PulledImage]) -> Task:
+    found = await handle.describe(include_heartbeat_details=True, include_last_failure=True)
+    if found.status is ActivityExecutionStatus.RUNNING:
+        return _task(found, TaskStatus.STARTED, progress=await _progress(found))
+    try:
+        return _task(found, TaskStatus.FINISHED, image=await handle.result())
+    except ActivityFailureError as error:
+        cancelled = found.status is ActivityExecutionStatus.CANCELED
+        status = TaskStatus.CANCELLED if cancelled else TaskStatus.FAILED
+        return _task(found, status, failure=failure_of(error.cause))
 
 
 def _task(
