@@ -65,6 +65,10 @@ class EngineImages:
                 retryable=False,
             ) from error
 
+    def running_pulls(self) -> int:
+        """How many transfers are under way."""
+        return len(self._shared.running())
+
     async def _pull(self, request: CheckAndPull, on_progress: Callable[[PullProgress], None]) -> PulledImage:
         ref = ImageRef.parse(request.image)
         if request.digest is not None or request.policy is not PullPolicy.ALWAYS:

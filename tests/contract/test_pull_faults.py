@@ -1,0 +1,253 @@
+"""Every fault of a registry, on a real engine of each image store: the right reason, in bounded time, and no byte after."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+import pytest
+
+from tests.rig.engines import Engine as RealEngine
+from tests.rig.eventually import eventually
+from tests.rig.faults import (
+    Cut,
+    FaultRegistry,
+    Flip,
+    Garbage,
+    NeverAnswer,
+    RequireBasic,
+    Stall,
+    Throttle,
+    registry_error,
+)
+from tests.rig.faults.kinds import Fault
+from tests.rig.images import ImageRecipe, Layer, PushedImage, push
+from tests.rig.registry import RegistryProcess
+from towline.domain.lifecycle import Reason
+from towline.domain.progress import PullProgress, Verdict
+from towline.domain.pulling import CheckAndPull, CheckImage
+from towline.domain.pulls.thresholds import Thresholds
+from towline.domain.sessions import PullPolicy
+from towline.engine.client import Engine
+from towline.engine.images import EngineImages
+from towline.engine.pull_attempts import PullSettings
+from towline.engine.registry import Registries
+from towline.errors import EngineError
+
+R = Reason
+QUICK = Thresholds(stall_seconds=2.0, connecting_seconds=3.0)
+BLOBS = "*/blobs/*"
+MANIFESTS = "*/manifests/*"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pulling:
+    """One agent's images on one real engine."""
+
+    images: EngineImages
+    real: RealEngine
+    seen: list[PullProgress]
+
+    async def pull(self, image: str, waiter: str = "w", digest: str | None = None) -> object:
+        request = CheckAndPull(waiter=waiter, image=image, digest=digest)
+        return await self.images.pull(request, self.seen.append)
+
+    async def fails(self, image: str) -> EngineError:
+        with pytest.raises(EngineError) as caught:
+            await self.pull(image)
+        return caught.value
+
+
+@pytest.fixture(params=["classic_engine", "containerd_engine"])
+async def pulling(request: pytest.FixtureRequest) -> AsyncIterator[Pulling]:
+    real: RealEngine = request.getfixturevalue(request.param)
+    engine, registries = Engine(real.url), Registries()
+    settings = PullSettings(thresholds=QUICK, attempts_max=2)
+    images = EngineImages(engine=engine, agent_id="a1", registries=registries, settings=settings, unique_pulls_max=3)
+    yield Pulling(images=images, real=real, seen=[])
+    await registries.close()
+    engine.close()
+
+
+@pytest.fixture(scope="module")
+def image(registry: RegistryProcess) -> PushedImage:
+    layers = (Layer.busybox(), Layer.random(mb=3, seed=501), Layer.random(mb=2, seed=502))
+    return push(registry.host, "contract/faults", "1", ImageRecipe(layers=layers))
+
+
+@pytest.fixture
+def fresh(pulling: Pulling) -> Callable[[], None]:
+    """Forget every image, so that a pull has everything to bring."""
+
+    def forget() -> None:
+        client = pulling.real.client().api
+        for found in client.images():
+            client.remove_image(found["Id"], force=True)
+
+    forget()
+    return forget
+
+
+FAULTS: list[tuple[str, Fault, str, set[Reason], float]] = [
+    ("manifest 404", registry_error(404, "MANIFEST_UNKNOWN", "manifest unknown"), MANIFESTS, {R.IMAGE_NOT_FOUND}, 10),
+    ("manifest 401", registry_error(401, "UNAUTHORIZED", "unauthorized"), MANIFESTS, {R.UNAUTHORIZED}, 10),
+    ("manifest 403", registry_error(403, "DENIED", "denied"), MANIFESTS, {R.ACCESS_DENIED}, 10),
+    ("manifest 429", registry_error(429, "TOOMANYREQUESTS", "slow down"), MANIFESTS, {R.RATE_LIMITED}, 20),
+    ("manifest 500", registry_error(500, "UNKNOWN", "boom"), MANIFESTS, {R.REGISTRY_ERROR}, 20),
+    ("manifest garbage", Garbage(), MANIFESTS, {R.REGISTRY_ERROR, R.DIGEST_MISMATCH, R.IMAGE_NOT_FOUND}, 20),
+    ("manifest never answered", NeverAnswer(), MANIFESTS, {R.PULL_STALLED}, 60),
+    ("blob 404", registry_error(404, "BLOB_UNKNOWN", "blob unknown"), BLOBS, {R.IMAGE_NOT_FOUND}, 10),
+    ("blob 429", registry_error(429, "TOOMANYREQUESTS", "slow down"), BLOBS, {R.RATE_LIMITED}, 30),
+    ("blob corrupt", Flip(offset=1000), BLOBS, {R.DIGEST_MISMATCH}, 30),
+    ("blob stalls", Stall(after_bytes=500_000), BLOBS, {R.PULL_STALLED}, 30),
+    ("blob header never comes", NeverAnswer(), BLOBS, {R.PULL_STALLED}, 30),
+    ("no credential", RequireBasic(user="u", password="p"), "*", {R.UNAUTHORIZED}, 10),
+]
+
+
+@pytest.mark.parametrize(("what", "fault", "path", "reasons", "seconds"), FAULTS, ids=[row[0] for row in FAULTS])
+async def test_a_fault_has_its_reason_in_bounded_time_and_leaves_no_transfer(
+    pulling: Pulling,
+    fresh: Callable[[], None],
+    registry: RegistryProcess,
+    image: PushedImage,
+    what: str,
+    fault: Fault,
+    path: str,
+    reasons: set[Reason],
+    seconds: float,
+) -> None:
+    with FaultRegistry(registry.host) as faults:
+        faults.on(fault, path=path)
+        begun = time.monotonic()
+        error = await pulling.fails(image.reference.replace(registry.host, faults.host))
+        assert error.reason in reasons, error.message
+        assert time.monotonic() - begun < seconds
+        assert error.report is not None
+        assert error.report.attempts == (2 if error.retryable else 1)
+        if isinstance(fault, Stall | NeverAnswer):
+            faults.clear()  # What was held would flow now, if anybody still wanted it.
+            await _after(2.0)
+            before = faults.body_bytes
+            await _after(0.7)
+            assert faults.body_bytes == before
+    assert pulling.images.running_pulls() == 0
+
+
+async def _after(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    await eventually(lambda: time.monotonic() >= end, timeout=seconds + 5)
+
+
+async def test_a_cut_transfer_is_taken_up_and_succeeds(
+    pulling: Pulling, fresh: Callable[[], None], registry: RegistryProcess, image: PushedImage
+) -> None:
+    with FaultRegistry(registry.host) as faults:
+        faults.on(Cut(after_bytes=1_500_000), path=BLOBS, method="GET", first=2, last=2)
+        await pulling.pull(image.reference.replace(registry.host, faults.host))
+    _check_honesty(pulling.seen)
+
+
+async def test_bytes_to_pull_are_known_before_the_first_and_served_exactly(
+    pulling: Pulling, fresh: Callable[[], None], registry: RegistryProcess, image: PushedImage
+) -> None:
+    with FaultRegistry(registry.host) as faults:
+        name = image.reference.replace(registry.host, faults.host)
+        check = await pulling.images.check(CheckImage(session_id="s", image=name, policy=PullPolicy.IF_NOT_PRESENT))
+        assert (check.present, check.digest, check.total_is_final) == (False, image.manifest_digest, True)
+        await pulling.pull(name, digest=check.digest)
+        served = sum(faults.stats().bytes_by_digest().get(digest, 0) for digest, _ in image.layers)
+        assert check.bytes_to_pull == pytest.approx(served, rel=0.01)
+        again = await pulling.images.check(CheckImage(session_id="s", image=name, policy=PullPolicy.ALWAYS))
+        assert (again.present, again.digest) == (True, image.manifest_digest)
+    _check_honesty(pulling.seen)
+
+
+def _check_honesty(seen: list[PullProgress]) -> None:
+    percents = [progress.percent for progress in seen if progress.percent is not None]
+    assert all(percent <= 100 for percent in percents)
+    assert all(percent < 100 for percent, progress in zip(percents, seen, strict=False) if progress.phase != "done")
+    for earlier, later in itertools.pairwise(seen):
+        assert later.bytes_done >= earlier.bytes_done or later.restarts > earlier.restarts
+
+
+@pytest.mark.parametrize("fault", [Stall(after_bytes=200_000), NeverAnswer()], ids=["in mid-blob", "before headers"])
+@pytest.mark.parametrize("path", [BLOBS, MANIFESTS], ids=["blobs", "manifests"])
+async def test_an_abort_works_while_the_engine_is_silent(
+    pulling: Pulling, fresh: Callable[[], None], registry: RegistryProcess, image: PushedImage, fault: Fault, path: str
+) -> None:
+    import threading
+
+    with FaultRegistry(registry.host) as faults:
+        faults.on(fault, path=path, method="GET")
+        faults.on(fault, path=path, method="HEAD")
+        waiting = asyncio.create_task(
+            pulling.pull(image.reference.replace(registry.host, faults.host), digest=image.manifest_digest)
+        )
+        await eventually(lambda: len(faults.stats().exchanges) >= 1, timeout=20)
+        await _after(0.5)
+        asked = time.monotonic()
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        assert waiting.cancelled()
+        assert time.monotonic() - asked < 2
+        assert not [thread for thread in threading.enumerate() if thread.name == "pull"]
+
+
+async def test_twenty_waiters_share_one_transfer_and_leave_as_they_like(
+    pulling: Pulling, fresh: Callable[[], None], registry: RegistryProcess, image: PushedImage
+) -> None:
+    with FaultRegistry(registry.host) as faults:
+        faults.on(Throttle(total_bytes_per_second=2_500_000), path=BLOBS)
+        name = image.reference.replace(registry.host, faults.host)
+        waiters = [asyncio.create_task(pulling.pull(name, f"w{number}", image.manifest_digest)) for number in range(20)]
+        await eventually(lambda: pulling.seen and pulling.seen[-1].waiters == 20, timeout=20)
+        for waiter in waiters[:15]:
+            waiter.cancel()
+        await asyncio.gather(*waiters[15:])
+        for digest, _ in image.layers:
+            assert len(faults.stats().of(method="GET", digest=digest)) <= 1
+
+
+async def test_a_stall_is_called_one_and_told_apart_from_slow(
+    pulling: Pulling, fresh: Callable[[], None], registry: RegistryProcess, image: PushedImage
+) -> None:
+    with FaultRegistry(registry.host) as faults:
+        faults.on(Throttle(total_bytes_per_second=1_200_000), path=BLOBS)
+        await pulling.pull(image.reference.replace(registry.host, faults.host), digest=image.manifest_digest)
+    assert {progress.verdict for progress in pulling.seen} <= {Verdict.HEALTHY, Verdict.WAITING}
+    assert {progress.attempt for progress in pulling.seen} == {1}
+
+
+async def test_a_daemon_that_dies_in_mid_pull_is_waited_for(
+    pulling: Pulling, fresh: Callable[[], None], registry: RegistryProcess, image: PushedImage
+) -> None:
+    with FaultRegistry(registry.host) as faults:
+        faults.on(Throttle(total_bytes_per_second=1_500_000), path=BLOBS)
+        name = image.reference.replace(registry.host, faults.host)
+        waiting = asyncio.create_task(pulling.pull(name, digest=image.manifest_digest))
+        await eventually(lambda: pulling.seen and pulling.seen[-1].bytes_done > 0, timeout=20)
+        await asyncio.to_thread(pulling.real.kill)
+        await eventually(lambda: pulling.seen[-1].verdict is Verdict.RETRYING, timeout=20)
+        await asyncio.to_thread(pulling.real.start)
+        await asyncio.wait_for(waiting, 60)
+    assert pulling.seen[-1].attempt == 2
+
+
+async def test_a_registry_that_refuses_connections(pulling: Pulling) -> None:
+    error = await pulling.fails("127.0.0.1:9/nobody/listens:1")
+    assert error.reason is R.CONNECTION_REFUSED
+
+
+async def test_retry_after_is_honoured(
+    pulling: Pulling, fresh: Callable[[], None], registry: RegistryProcess, image: PushedImage
+) -> None:
+    with FaultRegistry(registry.host) as faults:
+        limited = registry_error(429, "TOOMANYREQUESTS", "slow down", headers={"Retry-After": "3"})
+        active = faults.on(limited, path=MANIFESTS)
+        waiting = asyncio.create_task(pulling.pull(image.reference.replace(registry.host, faults.host)))
+        await eventually(lambda: pulling.seen and pulling.seen[-1].verdict is Verdict.RETRYING, timeout=10)
+        assert (pulling.seen[-1].retry_in_seconds or 0) > 2.2
+        faults.remove(active)
+        await asyncio.wait_for(waiting, 30)
