@@ -140,7 +140,8 @@ class Client:
             headers = {"Accept": "text/event-stream", "Last-Event-ID": str(seen)}
             with self._stream(f"{session_path(session_id)}/events", _STREAM_TIMEOUT, headers=headers) as response:
                 for event in EventSource(response).iter_sse():
-                    yield StreamEvent(kind=event.event, data=json.loads(event.data))
+                    if event.data:  # A sign of life comes as an event without data.
+                        yield StreamEvent(kind=event.event, data=json.loads(event.data))
             # An API that stops in good order ends its streams in good order, too.
             if not over and self.session(session_id)["status"] not in FINAL:
                 raise LostAnswerError("the API has ended the stream before the session's end")

@@ -138,6 +138,12 @@ def test_events_go_on_after_the_last_one_seen(api: FakeApi, client: Client, cloc
     assert clock.now == 3
 
 
+def test_signs_of_life_are_no_events(api: FakeApi, client: Client) -> None:
+    ping = b": ping - 2026-01-01 00:00:00\r\n\r\n"
+    api.stream(EVENTS, ping, step(1, "RUNNING"), ping, ping, step(2, "TERMINATED"))
+    assert [event.data["seq"] for event in client.events(SESSION)] == [1, 2]
+
+
 def test_a_stream_that_the_api_ends_early_is_taken_up_again(api: FakeApi, client: Client) -> None:
     api.stream(EVENTS, step(1, "RUNNING"))
     api.answer("GET", f"/v1/sessions/{SESSION}", session("RUNNING", None))
