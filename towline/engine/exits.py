@@ -70,8 +70,7 @@ class ExitWatcher:
             while True:
                 self._look_now.clear()
                 await self._guarded("a look at the containers", self._look())
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._look_now.wait(), self._look_every_seconds)
+                await _wait(self._look_now, self._look_every_seconds)
         finally:
             tasks = (events, *self._handling.values())
             for task in tasks:
@@ -116,8 +115,7 @@ class ExitWatcher:
             await ended.wait()
         finally:
             stream.abort()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(ended.wait(), _ABORT_SECONDS)
+            await _wait(ended, _ABORT_SECONDS)
 
     def _begin(self, death: Death) -> None:
         if death.container_id in self._handling:
@@ -162,3 +160,10 @@ class ExitWatcher:
             _log.warning("%s: %s; tried again later", what, error)
         except Exception:
             _log.exception("%s failed in a way that it should not; tried again later", what)
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    # Not `wait_for`: in Python 3.11 that loses a cancellation that comes at the same time as the event.
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

@@ -98,7 +98,8 @@ class _Follower:
                 has_caught_up = self._is_open and self._end() == offset
             left = begin + (_NEWS_SECONDS if has_caught_up else _CATCH_UP_SECONDS) - time.monotonic()
             try:
-                await asyncio.wait_for(self._news.wait(), left)
+                async with asyncio.timeout(left):
+                    await self._news.wait()
             except TimeoutError:
                 return
 
@@ -168,7 +169,9 @@ class LogFollowers:
         lately = time.monotonic() - patience_seconds
         reading = [one for of, one in self._followers if of == container_id and one.used_at > lately]
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.gather(*(one.read_to_end.wait() for one in reading)), patience_seconds)
+            async with asyncio.timeout(patience_seconds):
+                for one in reading:
+                    await one.read_to_end.wait()
 
     def close(self) -> None:
         """Break all streams."""
