@@ -77,7 +77,13 @@ class EngineImages:
                 return _pulled(local, request.digest or ref.digest, None)
         plan = await self._plan(ref, request.digest, request.platform)
         store = await self._engine.store_kind()
-        work = PullWork(ref=ref, digest=request.digest, platform=request.platform, plan=plan)
+        work = PullWork(
+            ref=ref,
+            digest=request.digest,
+            platform=request.platform,
+            plan=plan,
+            ask_retry_after=lambda: self._retry_after(ref),
+        )
 
         def show(shared: SharedPull[Pull]) -> None:
             on_progress(
@@ -93,6 +99,13 @@ class EngineImages:
         )
         assert isinstance(end, PullReport)
         return await self._verified(ref, request, end)
+
+    async def _retry_after(self, ref: ImageRef) -> float | None:
+        try:
+            await self._registries.digest_of(ref)
+        except PullError as error:
+            return error.retry_after_seconds
+        return None
 
     async def _verified(self, ref: ImageRef, request: CheckAndPull, end: PullReport) -> PulledImage:
         """Success is an image that is there, whatever the stream said."""

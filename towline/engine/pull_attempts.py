@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -31,12 +31,16 @@ _BACK_OFF_MAX_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class PullWork:
-    """What to pull. `plan` None: the registry could not be asked; `digest` pins it where it is known."""
+    """What to pull. `plan` None: the registry could not be asked; `digest` pins it where it is known.
+
+    `ask_retry_after`: how long the registry wants to be left alone, in seconds. Engines do not pass that on.
+    """
 
     ref: ImageRef
     digest: str | None
     platform: str | None
     plan: PullPlan | None
+    ask_retry_after: Callable[[], Awaitable[float | None]]
     credential: Mapping[str, str] | None = None
 
 
@@ -212,7 +216,8 @@ class Pull:
             self._tracker.daemon_unresponsive = not await self._engine.responds()
 
     async def _back_off(self, failure: EngineError, on_change: Callable[[], None]) -> None:
-        seconds = failure.retry_after_seconds or _BACK_OFF_SECONDS * 2 ** (self._attempt - 1)
+        asked = await self._work.ask_retry_after() if failure.reason is Reason.RATE_LIMITED else None
+        seconds = asked or _BACK_OFF_SECONDS * 2 ** (self._attempt - 1)
         until = time.monotonic() + min(seconds, _BACK_OFF_MAX_SECONDS)
         gives_up = until + _ENGINE_PATIENCE_SECONDS
         self._tracker.back_off(until, failure.message)
