@@ -1,7 +1,7 @@
 """Pulls, in flight and past, and who waited for them."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Select, func, select
 from sqlalchemy.dialects.postgresql import insert
@@ -13,13 +13,21 @@ from towline.domain.pulling import PullOutcome, PullReport, PullWait, WaitOutcom
 from towline.store.rows import PullRow, PullWaitRow, SessionRow, utc_now
 from towline.store.views import PullView, PullWaitView
 
-_WAITING = WaitOutcome.WAITING.value
+_WAITING: Final = WaitOutcome.WAITING.value
+_UNTOLD: Final = frozenset({PullOutcome.RUNNING, PullOutcome.ABORTED})
+"""Outcomes that are concluded from who waits, until the agent tells how the pull ended."""
 
 
-async def record_wait(tx: AsyncSession, session_id: str, wait: PullWait) -> None:
-    """Keep what a session knows of a pull and of its own wait. Repeating it changes nothing; an end is never taken back."""
+async def record_waits(tx: AsyncSession, session_id: str, waits: Sequence[PullWait]) -> None:
+    """Keep what a session knows of pulls and of its own waits. Repeating it changes nothing; an end is never taken back."""
+    # In one order for everybody: two sessions that wait for the same pulls would otherwise lock each other out.
+    for wait in sorted(waits, key=lambda wait: wait.report.pull_id):
+        await _record_wait(tx, session_id, wait)
+
+
+async def _record_wait(tx: AsyncSession, session_id: str, wait: PullWait) -> None:
     row = await _row_of(tx, wait.report)
-    if row.outcome == PullOutcome.RUNNING and wait.report.outcome is not PullOutcome.RUNNING:
+    if row.outcome in _UNTOLD and wait.report.outcome is not PullOutcome.RUNNING:
         _take_end(row, wait.report)
     ended = wait.outcome is not WaitOutcome.WAITING
     values = {"outcome": wait.outcome.value, "left_at": utc_now() if ended else None}
@@ -31,9 +39,15 @@ async def record_wait(tx: AsyncSession, session_id: str, wait: PullWait) -> None
             where=(col(PullWaitRow.outcome) == _WAITING),
         )
     )
-    if wait.outcome is WaitOutcome.LEFT and row.outcome == PullOutcome.RUNNING and not await _waiters(tx, row.id):
+    if wait.report.outcome is not PullOutcome.RUNNING:
+        return
+    waiters = await _waiters(tx, row.id)
+    if row.outcome == PullOutcome.RUNNING and not waiters:
         # The last one who waited has left: its agent has aborted the transfer, or is dead.
         row.outcome, row.ended_at = PullOutcome.ABORTED, utc_now()
+    elif row.outcome == PullOutcome.ABORTED and waiters:
+        # It was not the last: this one had joined before, and says so only now.
+        row.outcome, row.ended_at = PullOutcome.RUNNING, None
 
 
 async def list_pulls(

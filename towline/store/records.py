@@ -19,7 +19,7 @@ from towline.store.ledger import (
     rooms,
     who_may_fit,
 )
-from towline.store.pulls import record_wait
+from towline.store.pulls import record_waits
 from towline.store.rows import AgentRow, KernelRow, utc_now
 from towline.store.specs import spec_of, wish_of
 
@@ -68,8 +68,7 @@ class StoreRecords:
                 _take_facts(journal.kernels.get(facts.kernel), facts)
             for note in request.notes:
                 await journal.note(note)
-            for wait in request.pulls:
-                await record_wait(tx, request.session_id, wait)
+            await record_waits(tx, request.session_id, request.pulls)
             await journal.announce()
 
     async def finish(self, request: Finish) -> Finished:
