@@ -134,6 +134,29 @@ class TestColdStart:
         assert fleet.world.records.finishes[spec.session_id][0].reason is Reason.IMAGE_VANISHED
 
 
+class TestWhatIsSeenInTemporal:
+    async def test_stuck_pulls_can_be_listed_by_their_verdict(self, dev_fleet: Fleet) -> None:
+        dev_fleet.world.images.present = False
+        dev_fleet.world.images.verdicts = [Verdict.STALLED]
+        spec = dev_fleet.spec()
+        handle = await dev_fleet.start(spec)
+
+        async def listed(expected: bool) -> None:
+            async def seen() -> None:
+                query = 'TowlineVerdict="stalled" AND TowlineStatus="PULLING"'
+                ids = [found.id async for found in dev_fleet.client.list_workflows(query)]
+                assert (handle.id in ids) is expected
+
+            await eventually(seen, timeout=10)
+
+        await listed(True)
+        dev_fleet.world.images.gate.set()
+        await reaches(dev_fleet, spec.session_id, S.RUNNING)
+        await listed(False)
+        await dev_fleet.exit(spec)
+        await handle.result()
+
+
 class TestEndingWhilePulling:
     @pytest.mark.parametrize("signal", [Signal.CANCEL, Signal.TERMINATE])
     async def test_the_transfer_is_aborted_before_cancelled_is_shown(self, fleet: Fleet, signal: Signal) -> None:
