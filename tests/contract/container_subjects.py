@@ -1,8 +1,9 @@
 """What the contract of an agent's containers is tried on: the fake, and the real thing on an engine of each store."""
 
 import asyncio
+import contextlib
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -21,7 +22,7 @@ from towline.domain.ids import container_name, new_id, new_session_id
 from towline.domain.sessions import Network, Resources, SessionSpec
 from towline.engine.client import Engine
 from towline.engine.containers import EngineContainers
-from towline.engine.exits import ExitWatcher
+from towline.engine.exits import ExitWatcher, Expected
 
 AGENT_ID = "a1"
 TEXT = "é漢🙂".encode() * 25_000
@@ -147,12 +148,27 @@ def push_images(registry: RegistryProcess) -> Images:
 
 @dataclass(kw_only=True)
 class RealSubject(Subject):
-    """The real thing. `rig` is the engine's process; `engine` how the containers reach it."""
+    """The real thing. `engine` is how the containers reach it, `client` the test's own way."""
 
     containers: EngineContainers
     engine: Engine
-    rig: RigEngine
     client: docker.APIClient
+
+    @asynccontextmanager
+    async def watching(
+        self, *, look_every_seconds: float = 30.0, expected: Expected | None = None
+    ) -> AsyncIterator[None]:
+        """An exit watcher, for as long as the block lasts."""
+        watcher = ExitWatcher(
+            self.engine, self.containers, self.ears.on_exit, expected=expected, look_every_seconds=look_every_seconds
+        )
+        task = asyncio.create_task(watcher.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+            assert task.cancelled()
 
 
 @asynccontextmanager
@@ -162,32 +178,33 @@ async def real_subject(
     *,
     url: str | None = None,
     watching: bool = True,
-    make_engine: Callable[[str], Engine] = Engine,
+    call_timeout_seconds: float = 20.0,
+    look_every_seconds: float = 30.0,
+    starts_max: int = 3,
 ) -> AsyncIterator[RealSubject]:
     """`url`: reach the engine there, and not directly. Whatever is left after the test is removed."""
     for reference in (images.image, images.bare):
         pulled = await asyncio.to_thread(pull, rig.socket, reference)
         assert pulled.succeeded, pulled.error
-    engine = make_engine(url or rig.url)
+    engine = Engine(url or rig.url, call_timeout_seconds=call_timeout_seconds)
     ears = Ears()
-    containers = EngineContainers(engine=engine, agent_id=AGENT_ID, fleet_id=new_id("flt"))
-    watch = asyncio.create_task(ExitWatcher(engine, containers, ears.on_exit).run()) if watching else None
+    containers = EngineContainers(engine=engine, agent_id=AGENT_ID, fleet_id=new_id("flt"), starts_max=starts_max)
     client = rig.client().api
+    subject = RealSubject(
+        containers=containers,
+        ears=ears,
+        host=_RealHost(client, images.image),
+        image=images.image,
+        bare=images.bare,
+        engine=engine,
+        client=client,
+    )
     try:
-        yield RealSubject(
-            containers=containers,
-            ears=ears,
-            host=_RealHost(client, images.image),
-            image=images.image,
-            bare=images.bare,
-            engine=engine,
-            rig=rig,
-            client=client,
-        )
+        async with contextlib.AsyncExitStack() as stack:
+            if watching:
+                await stack.enter_async_context(subject.watching(look_every_seconds=look_every_seconds))
+            yield subject
     finally:
-        if watch is not None:
-            watch.cancel()
-            await asyncio.gather(watch, return_exceptions=True)
         containers.close()
         engine.close()
         for container in client.containers(all=True):

@@ -35,7 +35,7 @@ class Engine:
 
     def __init__(self, url: str, *, call_timeout_seconds: float = CALL_TIMEOUT_SECONDS) -> None:
         self.url: Final = url
-        self._call_timeout_seconds = call_timeout_seconds
+        self.call_timeout_seconds: Final = call_timeout_seconds
         self._threads = ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="engine")
         self._local = threading.local()
         self._info: dict[str, Any] | None = None
@@ -46,7 +46,7 @@ class Engine:
         Raises what `ask` raises; `EngineError` with `engine-unavailable` when the engine cannot be reached, and with
         `engine-unresponsive` when it does not answer in time.
         """
-        deadline = timeout_seconds or self._call_timeout_seconds
+        deadline = timeout_seconds or self.call_timeout_seconds
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, self._run, ask, deadline)
 
@@ -68,9 +68,12 @@ class Engine:
         if client is None:
             try:
                 client = docker.APIClient(
-                    base_url=self.url, version="auto", timeout=math.ceil(self._call_timeout_seconds)
+                    base_url=self.url, version="auto", timeout=math.ceil(self.call_timeout_seconds)
                 )
             except DockerException as error:
+                # The SDK asks for the API's version first, and wraps whatever goes wrong with that.
+                if "timed out" in str(error).lower():
+                    raise unresponsive(self.url, self.call_timeout_seconds) from error
                 raise unavailable(self.url, error) from error
             self._local.client = client
         return client

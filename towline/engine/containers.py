@@ -59,7 +59,7 @@ class EngineContainers:
     ) -> None:
         self._engine = engine
         # A stop holds its thread for as long as the grace is. It shall not be one of those that all other calls need.
-        self._patient_engine = Engine(engine.url)
+        self._patient_engine = Engine(engine.url, call_timeout_seconds=engine.call_timeout_seconds)
         self._fleet_id = fleet_id
         self._labels: Final = {LABEL_FLEET: fleet_id, LABEL_AGENT: agent_id}
         self._starts = asyncio.Semaphore(starts_max)
