@@ -42,7 +42,7 @@ class Database:
             pool_size=pool_size,
             max_overflow=pool_size,
             pool_pre_ping=True,
-            pool_timeout=10,
+            pool_timeout=30,
             # Placement locks and then reads: each statement has to see what was committed before it.
             isolation_level="READ COMMITTED",
             json_serializer=to_json,

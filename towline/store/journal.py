@@ -1,10 +1,13 @@
 """Moving kernels and writing events: the guarded updates that every use case shares."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from sqlalchemy import func, select, text
+from sqlalchemy import Select, func, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import defer
 from sqlmodel import col
 
 from towline.domain.lifecycle import FINAL, Reason, Status, Transition, advance, may_advance, session_status_of
@@ -13,6 +16,17 @@ from towline.store.database import EVENTS_CHANNEL
 from towline.store.rows import EventRow, KernelRow, SessionRow, utc_now
 
 _log = logging.getLogger(__name__)
+
+
+def kernels_of(session_ids: Sequence[str]) -> Select[KernelRow]:
+    """The kernels of sessions, in order, without the tails of their logs: those are large, and few ask for them."""
+    log_tail: Any = KernelRow.log_tail  # SQLModel types a mapped attribute as its value.
+    return (
+        select(KernelRow)
+        .options(defer(log_tail, raiseload=True))
+        .where(col(KernelRow.session_id).in_(session_ids))
+        .order_by(col(KernelRow.session_id), col(KernelRow.index))
+    )
 
 
 class Journal:
@@ -29,8 +43,7 @@ class Journal:
         session = await tx.get(SessionRow, session_id, with_for_update=True)
         if session is None:
             return None
-        query = select(KernelRow).where(col(KernelRow.session_id) == session_id).order_by(col(KernelRow.index))
-        return cls(tx, session, list((await tx.execute(query)).scalars()))
+        return cls(tx, session, list((await tx.execute(kernels_of([session_id]))).scalars()))
 
     @property
     def is_final(self) -> bool:

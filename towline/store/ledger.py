@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
 
-from sqlalchemy import Select, and_, func, or_, select, text
+from sqlalchemy import Select, and_, func, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlmodel import col
 
@@ -37,15 +37,23 @@ async def lock_placement(tx: AsyncSession) -> None:
 
 async def rooms(tx: AsyncSession) -> list[AgentRoom]:
     """Every agent with what is free on it: its capacity less the sum of the ledger's rows."""
-    held = select(
-        col(LedgerRow.agent_id),
-        func.sum(LedgerRow.cpu),
-        func.sum(LedgerRow.memory_bytes),
-        func.sum(LedgerRow.gpu),
-    ).where(col(LedgerRow.freed_at).is_(None))
-    sums = {row[0]: row[1:] for row in await tx.execute(held.group_by(col(LedgerRow.agent_id)))}
-    agents = (await tx.execute(select(AgentRow).order_by(col(AgentRow.id)))).scalars()
-    return [_room(agent, *sums.get(agent.id, (0.0, 0, 0))) for agent in agents]
+    held = (
+        select(
+            col(LedgerRow.agent_id),
+            func.sum(LedgerRow.cpu).label("cpu"),
+            func.sum(LedgerRow.memory_bytes).label("memory_bytes"),
+            func.sum(LedgerRow.gpu).label("gpu"),
+        )
+        .where(col(LedgerRow.freed_at).is_(None))
+        .group_by(col(LedgerRow.agent_id))
+        .subquery()
+    )
+    query = (
+        select(AgentRow, held.c.cpu, held.c.memory_bytes, held.c.gpu)
+        .outerjoin(held, held.c.agent_id == col(AgentRow.id))
+        .order_by(col(AgentRow.id))
+    )
+    return [_room(agent, cpu or 0.0, memory or 0, gpu or 0) for agent, cpu, memory, gpu in await tx.execute(query)]
 
 
 def _room(agent: AgentRow, cpu: float, memory_bytes: int, gpu: int) -> AgentRoom:
@@ -90,9 +98,13 @@ def reserve(tx: AsyncSession, session_id: str, agents: Sequence[str], each: Reso
 
 async def give_back(tx: AsyncSession, journal: Journal) -> None:
     """Free what is held by kernels that are to be placed anew, and everything once the session has ended."""
-    for row in await held_by(tx, journal.session.id):
-        if journal.is_final or journal.kernels[row.kernel].status == Status.PENDING:
-            row.freed_at = utc_now()
+    done = [index for index, kernel in journal.kernels.items() if journal.is_final or kernel.status == Status.PENDING]
+    held = (
+        col(LedgerRow.session_id) == journal.session.id,
+        col(LedgerRow.kernel).in_(done),
+        col(LedgerRow.freed_at).is_(None),
+    )
+    await tx.execute(update(LedgerRow).where(*held).values(freed_at=utc_now()))
 
 
 async def ahead_of(tx: AsyncSession, session: SessionRow) -> list[Wish]:
@@ -118,8 +130,8 @@ async def who_may_fit(tx: AsyncSession) -> tuple[str, ...]:
     Call it in a transaction that begins after the one that made room, with the placement lock taken: then a session that
     did not see the room is already known to wait, and two that made room at once see both rooms.
     """
-    waiting = await tx.execute(_waiting(_WAITING_MAX))
-    return who_fits([(id_, wish_from(wish)) for id_, *wish in waiting], await rooms(tx), limit=_WOKEN_MAX)
+    waiting = [(id_, wish_from(wish)) for id_, *wish in await tx.execute(_waiting(_WAITING_MAX))]
+    return who_fits(waiting, await rooms(tx), limit=_WOKEN_MAX) if waiting else ()
 
 
 def _waiting(limit: int) -> Select[Any]:

@@ -1,5 +1,7 @@
 """The control worker's records, in Postgres."""
 
+import asyncio
+
 from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import col
 
@@ -29,10 +31,12 @@ class StoreRecords:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        # Whoever waits for the turn to place waits here, and not with a connection in hand that others need.
+        self._placing = asyncio.Lock()
 
     async def place(self, request: Place) -> Placement:
         """Choose agents and reserve. Asked again after a success, answers the same."""
-        async with self._database.transaction() as tx:
+        async with self._placing, self._database.transaction() as tx:
             await lock_placement(tx)
             journal = await Journal.open(tx, request.session_id)
             if journal is None:
@@ -108,7 +112,7 @@ class StoreRecords:
         return Finished(woken=await self._who_may_fit()) if request.online else Finished()
 
     async def _who_may_fit(self) -> tuple[str, ...]:
-        async with self._database.transaction() as tx:
+        async with self._placing, self._database.transaction() as tx:
             await lock_placement(tx)
             return await who_may_fit(tx)
 
@@ -157,7 +161,7 @@ def _take_exit(kernel: KernelRow | None, exit_: ContainerExit) -> None:
         kernel.exit_code, kernel.oom_killed = exit_.exit_code, exit_.oom_killed
     if kernel.container_id is None:
         kernel.container_id = exit_.container_id
-    if not kernel.log_tail:
+    if not kernel.log_total_bytes:
         kernel.log_tail = exit_.log.data()
         kernel.log_total_bytes = exit_.log.total_bytes
         kernel.log_truncated = exit_.log.truncated

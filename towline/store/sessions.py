@@ -16,6 +16,7 @@ from sqlmodel import col
 from towline.domain.lifecycle import Reason, Status
 from towline.domain.sessions import SessionSpec
 from towline.errors import ConflictError, FieldProblem, InvalidInputError
+from towline.store.journal import kernels_of
 from towline.store.rows import EventRow, KernelRow, SessionRow, UserRow, utc_now
 from towline.store.specs import spec_of, spec_to_json
 from towline.store.views import EventView, KernelView, LogTailView, SessionView
@@ -157,13 +158,8 @@ def _filtered(query: Select[Any], which: SessionFilter) -> Select[Any]:
 
 
 async def _views(tx: AsyncSession, rows: Sequence[SessionRow]) -> list[SessionView]:
-    query = (
-        select(KernelRow)
-        .where(col(KernelRow.session_id).in_([row.id for row in rows]))
-        .order_by(col(KernelRow.session_id), col(KernelRow.index))
-    )
     kernels: dict[str, list[KernelRow]] = {row.id: [] for row in rows}
-    for kernel in (await tx.execute(query)).scalars():
+    for kernel in (await tx.execute(kernels_of(list(kernels)))).scalars():
         kernels[kernel.session_id].append(kernel)
     return [_view(row, kernels[row.id]) for row in rows]
 

@@ -8,11 +8,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import Engine, event, update
 from sqlmodel import col
 
 from tests.contract.store.conftest import StoreRecorder
 from tests.contract.store.specs import OWNER, S, end, online, running, spec
+from towline.domain.containers import ContainerExit, LogTail
 from towline.domain.ids import new_session_id
 from towline.domain.lifecycle import Status
 from towline.domain.records import Place
@@ -173,6 +174,28 @@ class TestListing:
     async def test_one_that_might_be_ours_does_no_harm(self, database: Database, value: list[Any]) -> None:
         async with database.transaction() as tx:
             await list_sessions(tx, SessionFilter(), cursor=encoded(value), limit=5)
+
+
+class TestLogs:
+    async def test_the_tails_are_read_by_nobody_but_who_asks_for_them(
+        self, store: StoreRecorder, database: Database
+    ) -> None:
+        one = spec()
+        await store.add(one)
+        exits = (ContainerExit(kernel=0, exit_code=0, log=LogTail.of(b"x" * 100, total_bytes=100)),)
+        statements: list[str] = []
+
+        def note(_connection: object, _cursor: object, statement: str, *_rest: object) -> None:
+            statements.append(statement)
+
+        event.listen(Engine, "before_cursor_execute", note)
+        for _ in range(2):
+            await store.finish(end(one.session_id, S.PENDING, S.ERROR, exits=exits))
+        assert await found(database) == [one.session_id]
+        event.remove(Engine, "before_cursor_execute", note)
+        assert [statement for statement in statements if "kernels.log_total_bytes" in statement]
+        assert not [statement for statement in statements if "kernels.log_tail" in statement]
+        assert (await store.log(one.session_id, 0)).data == b"x" * 100
 
 
 class TestEvents:
