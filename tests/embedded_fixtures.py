@@ -1,7 +1,9 @@
 """A real PostgreSQL and a real Temporal for the whole run, and a fresh database for each test module."""
 
+import tempfile
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -14,10 +16,13 @@ _TEMPLATE = "migrated"
 
 
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a server's administrative database."""
-    with running_postgres(tmp_path_factory.mktemp("postgres"), durable=False) as url:
-        yield _database(url, "postgres")
+def postgres_server() -> Iterator[str]:
+    """The URL of a server's administrative database. Its directory is not pytest's: that is closed to other accounts each
+    time that a pytest starts, and PostgreSQL runs as another account where we are root."""
+    with tempfile.TemporaryDirectory(prefix="tl-postgres-") as directory:
+        Path(directory).chmod(0o755)
+        with running_postgres(Path(directory) / "data", durable=False) as url:
+            yield _database(url, "postgres")
 
 
 @pytest.fixture(scope="session")

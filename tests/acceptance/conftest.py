@@ -9,6 +9,7 @@ import pytest
 
 from tests.acceptance.stack import RunningStack, running_stack
 from tests.rig.engines import Engine
+from tests.rig.eventually import eventually_sync
 from tests.rig.images import ImageRecipe, Layer, PushedImage, push
 from tests.rig.registry import RegistryProcess
 
@@ -39,12 +40,17 @@ def small(registry: RegistryProcess, docker_client: docker.DockerClient) -> Push
 
 @pytest.fixture
 def no_leftovers(stack: RunningStack, docker_client: docker.DockerClient) -> Iterator[None]:
-    """After the test the engine has no container of ours, and nobody holds capacity."""
+    """After the test the engine has no container of ours, and nobody holds capacity. What a failed test has left is ended, so
+    that it does not fail the next one."""
     yield
-    from tests.rig.eventually import eventually_sync
 
     def clean() -> None:
         assert docker_client.containers.list(all=True) == []
         stack.holds_nothing()
 
-    eventually_sync(clean, timeout=30)
+    try:
+        eventually_sync(clean, timeout=30)
+    except AssertionError:
+        stack.end_all()
+        eventually_sync(clean, timeout=60)
+        raise

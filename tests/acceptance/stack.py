@@ -16,6 +16,7 @@ import httpx
 
 from tests.rig.eventually import eventually_sync
 from tests.rig.ports import free_port
+from towline.domain.lifecycle import FINAL, Status
 
 _READY_SECONDS = 90.0
 ENDED = ("TERMINATED", "CANCELLED", "ERROR")
@@ -80,6 +81,13 @@ class RunningStack:
         """Ask the session to end."""
         answer = self.api.post(f"/v1/sessions/{session['id']}/cancel", json={"force": force, "why": "a test"})
         assert answer.status_code == 202, answer.text
+
+    def end_all(self) -> None:
+        """Force every session that has not ended to its end."""
+        open_ = [status for status in Status if status not in FINAL]
+        answer = self.api.get("/v1/sessions", params={"status": open_, "limit": 200})
+        for session in answer.json()["sessions"]:
+            self.cancel(session, force=True)
 
     def agent(self) -> dict[str, Any]:
         """The one agent."""
