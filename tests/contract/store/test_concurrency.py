@@ -99,6 +99,22 @@ class TestPlacing:
             assert not finishing.done()
         assert (await finishing).woken == (waiting.session_id,)
 
+    async def test_those_that_wait_to_be_placed_keep_no_connection_from_others(
+        self, store: StoreRecorder, database: Database, postgres_url: str
+    ) -> None:
+        await store.record_agent(online(cpu=64, gib=64))
+        specs = await sessions(store, 10)
+        small = StoreRecorder(Database.open(postgres_url, pool_size=1))
+        async with database.transaction() as placement:
+            await lock_placement(placement)
+            placing = [asyncio.create_task(small.place(Place(session_id=one.session_id))) for one in specs]
+            async with asyncio.timeout(10):
+                note = Note(key="verdict-1", kind="verdict", message="m")
+                for one in specs:
+                    await small.record(Record(session_id=one.session_id, notes=(note,)))
+        assert all(placement.agents for placement in await asyncio.gather(*placing))
+        await small.database.close()
+
     async def test_one_that_has_stopped_asking_loses_its_turn_and_not_its_place(
         self, store: StoreRecorder, database: Database
     ) -> None:

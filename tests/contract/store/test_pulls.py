@@ -12,6 +12,7 @@ from tests.contract.store.conftest import StoreRecorder
 from tests.contract.store.specs import OWNER, spec
 from towline.domain.pulling import PullOutcome, PullReport, PullWait, WaitOutcome
 from towline.domain.records import Record
+from towline.store.identities import create_user
 from towline.store.pulls import get_pull, list_pulls
 from towline.store.views import PullView
 
@@ -118,11 +119,16 @@ async def test_many_that_wait_for_the_same_pulls_do_not_lock_each_other_out(stor
 
 
 async def test_a_user_sees_pulls_that_own_sessions_waited_for_and_how_many_others_did(store: StoreRecorder) -> None:
-    mine, _ = await sessions(store, 2)
-    await wait(store, mine, W.WAITING)
-    assert (seen := await pull(store, owner_id=OWNER)) is not None
-    assert ([one.session_id for one in seen.waits], seen.other_waiters) == ([mine], 0)
-    assert await pull(store, owner_id="usr-bob") is None
+    async with store.database.transaction() as tx:
+        bob, eve = [await create_user(tx, name=name, role="user") for name in ("bob", "eve")]
+    [mine], his = await sessions(store, 1), replace(spec(), owner_id=bob.id, owner="bob")
+    await store.add(his)
+    for session_id in (mine, his.session_id):
+        await wait(store, session_id, W.WAITING)
+    for owner_id, session_id in ((OWNER, mine), (bob.id, his.session_id)):
+        assert (seen := await pull(store, owner_id=owner_id)) is not None
+        assert ([one.session_id for one in seen.waits], seen.other_waiters) == ([session_id], 1)
+    assert await pull(store, owner_id=eve.id) is None
 
 
 async def test_lists_newest_first_by_outcome(store: StoreRecorder) -> None:
