@@ -21,7 +21,7 @@ GIVES_BACK: Final = FINAL | {Status.PENDING}
 _PLACEMENT_LOCK: Final = 0x746F776C
 """Advisory lock: one placement at a time, so that two never count on the same room."""
 
-_TURN_KEPT: Final = timedelta(minutes=5)
+TURN_KEPT: Final = timedelta(minutes=5)
 """A waiting session asks again every two minutes. One that has not asked for so long has lost its turn, not its place: its
 workflow is gone or hangs, and it must not keep the others from room that it does not take."""
 
@@ -119,7 +119,7 @@ async def ahead_of(tx: AsyncSession, session: SessionRow) -> list[Wish]:
     )
     query = _waiting(_AHEAD_MAX).where(
         or_(col(SessionRow.priority) > session.priority, older),
-        col(SessionRow.updated_at) > utc_now() - _TURN_KEPT,
+        col(SessionRow.updated_at) > utc_now() - TURN_KEPT,
     )
     return [wish_from(wish) for _, *wish in await tx.execute(query)]
 

@@ -1,0 +1,1 @@
+"""The store, as far as it needs no database."""
