@@ -13,10 +13,11 @@ _STEPS_IN_WINDOW: Final = 3
 _PAST_SECONDS: Final = 120.0
 _PAST_SECONDS_MIN: Final = 10.0
 _EXTRACT_PRIOR_BYTES_PER_S: Final = 50e6
-"""What a host extracts per second until it is measured: compressed bytes; conservative for random data on one core."""
+"""What a host is assumed to extract per second: compressed bytes; conservative for random data on one core."""
 
-_EXTRACT_SECONDS_MIN: Final = 1.0
-"""A small layer that is done in a blink says nothing of how fast a large one will be."""
+_EXTRACT_PRIOR_BYTES: Final = 32e6
+"""How much extracting the assumption weighs as: a small first layer, of which most is the time to register it, says little of
+how fast a large one will be."""
 
 
 class _Sample(NamedTuple):
@@ -101,6 +102,12 @@ def _rate_between(first: _Sample, last: _Sample, at: float) -> float:
     return (last.total - first.total) / max(at - first.at, 1e-3)
 
 
+def _extract_rate(measured: float | None, seconds: float) -> float:
+    """What was measured in `seconds`, and what is assumed, each by its weight."""
+    done = (measured or 0.0) * seconds
+    return (done + _EXTRACT_PRIOR_BYTES) / (seconds + _EXTRACT_PRIOR_BYTES / _EXTRACT_PRIOR_BYTES_PER_S)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Eta:
     """Seconds to the end, or None with the reason."""
@@ -124,8 +131,7 @@ def estimate(
     `extract` None: the engine does not tell of bytes extracted. Else its clock is `extracting_seconds`, the time in which
     something was extracted: while the next layer is still being downloaded the host extracts nothing, which is no slowness.
     """
-    measured = extract.rate(extracting_seconds) if extract and extracting_seconds >= _EXTRACT_SECONDS_MIN else None
-    extract_rate = measured or _EXTRACT_PRIOR_BYTES_PER_S
+    extract_rate = _extract_rate(extract.rate(extracting_seconds) if extract else None, extracting_seconds)
     if to_download_bytes <= 0:
         if extract is None:
             return Eta(reason="this image store does not measure extraction")

@@ -78,7 +78,14 @@ def test_a_burst_does_not_make_the_past_fast_for_long() -> None:
 
 
 def eta(
-    download: Meter, at: float, *, left: int = 1000, unpack: int = 0, last: int = 0, extract: Meter | None = None
+    download: Meter,
+    at: float,
+    *,
+    left: int = 1000,
+    unpack: int = 0,
+    last: int = 0,
+    extract: Meter | None = None,
+    busy: float | None = None,
 ) -> Eta:
     return estimate(
         to_download_bytes=left,
@@ -87,7 +94,7 @@ def eta(
         download=download,
         extract=extract if extract is not None else Meter(),
         at=at,
-        extracting_seconds=at,
+        extracting_seconds=at if busy is None else busy,
     )
 
 
@@ -96,12 +103,14 @@ def test_the_eta_is_what_is_left_by_the_average_rate() -> None:
 
 
 def test_the_last_layers_extraction_comes_after_the_download() -> None:
-    extract = steady(50, 10)
-    assert eta(steady(100, 10), 10.0, unpack=200, last=100, extract=extract).seconds == pytest.approx(12)
+    extract = steady(50_000_000, 10)
+    left = {"left": 1_000_000_000, "unpack": 200_000_000, "last": 100_000_000}
+    assert eta(steady(100_000_000, 10), 10.0, **left, extract=extract).seconds == pytest.approx(12)
 
 
 def test_a_slow_extraction_decides() -> None:
-    assert eta(steady(100, 10), 10.0, unpack=5000, last=100, extract=steady(50, 10)).seconds == pytest.approx(100)
+    extract = steady(50_000_000, 10)
+    assert eta(steady(100, 10), 10.0, unpack=5_000_000_000, last=100, extract=extract).seconds == pytest.approx(100)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +130,22 @@ def test_steps_that_come_seldom_are_not_unsteady() -> None:
 
 
 def test_after_the_download_only_extraction_is_left() -> None:
-    assert eta(steady(100, 10), 10.0, left=0, unpack=500, extract=steady(50, 10)).seconds == pytest.approx(10)
+    extract = steady(50_000_000, 10)
+    assert eta(steady(100, 10), 10.0, left=0, unpack=500_000_000, extract=extract).seconds == pytest.approx(10)
+
+
+def test_a_small_layer_says_little_of_how_fast_a_large_one_will_be() -> None:
+    registered_slowly = steady(500_000, 2)
+    made = eta(
+        steady(15_000_000, 10),
+        10.0,
+        left=75_000_000,
+        unpack=149_000_000,
+        last=5_000_000,
+        extract=registered_slowly,
+        busy=2.0,
+    )
+    assert made.seconds == pytest.approx(12, abs=2)
 
 
 def test_a_store_that_does_not_measure_extraction_has_no_eta_for_it() -> None:
