@@ -12,7 +12,8 @@ import docker
 from tests.acceptance.stack import RunningStack
 
 MEMORY_BYTES = 16 << 20
-CPU = 0.05
+CPU = 1.0
+"""A smaller share would throttle the container while it is still being started, and measure that."""
 NETWORK = "none"
 COMMAND = ("sleep", "300")
 
