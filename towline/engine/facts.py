@@ -19,6 +19,7 @@ async def engine_facts(
     memory_bytes: int | None = None,
     gpu: int | None = None,
     labels: dict[str, str] | None = None,
+    devices: Path = Path("/dev"),
 ) -> AgentFacts:
     """Detected capacity, or what was set (cores, bytes, whole GPUs). Raises `EngineError`."""
     info = await engine.info()
@@ -27,7 +28,7 @@ async def engine_facts(
         boot_id=boot_id,
         cpu=cpu if cpu is not None else float(info.get("NCPU", 1)),
         memory_bytes=memory_bytes if memory_bytes is not None else int(info.get("MemTotal", 0)),
-        gpu=gpu if gpu is not None else _gpus(info),
+        gpu=gpu if gpu is not None else _gpus(info, devices),
         platform=await engine.platform(),
         engine_version=str(info.get("ServerVersion", "")),
         store_kind=store_kind_of(info),
@@ -40,7 +41,7 @@ def new_boot_id() -> str:
     return uuid.uuid4().hex
 
 
-def _gpus(info: dict[str, Any], devices: Path = Path("/dev")) -> int:
+def _gpus(info: dict[str, Any], devices: Path) -> int:
     """GPUs count only where the engine has a runtime for them. It does not tell how many there are: this machine does."""
     if _GPU_RUNTIME not in (info.get("Runtimes") or {}):
         return 0
