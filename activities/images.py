@@ -98,7 +98,8 @@ class _Reporter:
             self._to_beat.clear()
             # A pull that says nothing new for a while still proves that it lives.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._to_beat.wait(), _BEAT_SECONDS)
+                async with asyncio.timeout(_BEAT_SECONDS):
+                    await self._to_beat.wait()
 
     async def tell(self) -> None:
         if self._workflow_id is None:  # A check-and-pull on its own has no workflow to tell.

@@ -107,7 +107,8 @@ class Watch:
                 _log.warning("cannot read the events of %s now: %s", watched.session_id, error)
             pulling = watched.status in (Status.PREPARING, Status.PULLING)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(watched.wake.wait(), POLL_SECONDS if pulling else _LOOK_EVERY_SECONDS)
+                async with asyncio.timeout(POLL_SECONDS if pulling else _LOOK_EVERY_SECONDS):
+                    await watched.wake.wait()
 
     async def _read(self, watched: Watched) -> None:
         after = watched.events[-1].seq if watched.events else 0
