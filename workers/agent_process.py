@@ -32,7 +32,7 @@ async def run_agent(settings: Settings, agent_id: str) -> None:
     stop = stop_requested()
     client = await connect(settings.temporal.address, settings.temporal.namespace, identity=f"agent/{agent_id}")
     engine = Engine(settings.agent.docker_host or os.environ.get("DOCKER_HOST") or _default_docker_host())
-    registries = Registries()
+    registries = Registries(mirrors=engine.hub_mirrors)
     links = Links(client, agent_id)
     containers = EngineContainers(
         engine=engine,

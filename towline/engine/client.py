@@ -52,34 +52,38 @@ class Engine:
 
     def _run(self, ask: Callable[[docker.APIClient], T], deadline: float) -> T:
         try:
-            client = self._client()
+            client = self._client(deadline)
             client.timeout = math.ceil(deadline)
             return ask(client)
         except (requests.exceptions.ReadTimeout, TimeoutError) as error:
             raise unresponsive(self.url, deadline) from error
-        except requests.exceptions.ConnectionError as error:
-            self._local.client = None
+        except requests.exceptions.RequestException as error:
+            self._forget()
             if "timed out" in str(error).lower():
                 raise unresponsive(self.url, deadline) from error
             raise unavailable(self.url, error) from error
 
-    def _client(self) -> docker.APIClient:
+    def _client(self, deadline: float) -> docker.APIClient:
         client: docker.APIClient | None = getattr(self._local, "client", None)
         if client is None:
             try:
-                client = docker.APIClient(
-                    base_url=self.url, version="auto", timeout=math.ceil(self.call_timeout_seconds)
-                )
+                client = docker.APIClient(base_url=self.url, version="auto", timeout=math.ceil(deadline))
             except DockerException as error:
                 # The SDK asks for the API's version first, and wraps whatever goes wrong with that.
                 if "timed out" in str(error).lower():
-                    raise unresponsive(self.url, self.call_timeout_seconds) from error
+                    raise unresponsive(self.url, deadline) from error
                 raise unavailable(self.url, error) from error
             self._local.client = client
         return client
 
+    def _forget(self) -> None:
+        """The engine may come back as another one: newer, or with the other store."""
+        self._info = None
+        client, self._local.client = self._local.client, None
+        client.close()
+
     async def info(self) -> dict[str, Any]:
-        """What `docker info` says; asked once per process."""
+        """What `docker info` says; asked once, and anew after the engine was away."""
         if self._info is None:
             self._info = await self.call(lambda client: client.info())
         return self._info
@@ -104,6 +108,11 @@ class Engine:
         info = await self.info()
         machine = str(info.get("Architecture", ""))
         return f"{info.get('OSType', 'linux')}/{_ARCHITECTURES.get(machine, machine)}"
+
+    async def hub_mirrors(self) -> tuple[str, ...]:
+        """Base URLs of the registries that the engine asks for Docker Hub's images before Docker Hub itself."""
+        registries = (await self.info()).get("RegistryConfig") or {}
+        return tuple(registries.get("Mirrors") or ())
 
     async def responds(self) -> bool:
         """Whether the engine answers a question that a hung one does not (its `_ping` would answer all the same)."""

@@ -16,7 +16,8 @@ import urllib3
 import urllib3.connection
 from docker.transport.unixconn import UnixHTTPAdapter, UnixHTTPConnection, UnixHTTPConnectionPool
 
-_CONNECT_TIMEOUT_SECONDS: Final = 20
+_CONNECT_TIMEOUT_SECONDS: Final = 10
+"""For connecting alone: until then there is no socket to shut down. What is connected may be silent for as long as it likes."""
 
 
 class OwnedSockets:
@@ -61,6 +62,7 @@ class _UnixConnection(UnixHTTPConnection):
         self._owner = owner
 
     def connect(self) -> None:
+        self.timeout = _CONNECT_TIMEOUT_SECONDS
         super().connect()
         self._owner.register(self.sock)
 
@@ -98,6 +100,7 @@ class _TcpAdapter(requests.adapters.HTTPAdapter):
 
         class Connection(urllib3.connection.HTTPConnection):
             def connect(self) -> None:
+                self.timeout = _CONNECT_TIMEOUT_SECONDS
                 super().connect()
                 owner.register(self.sock)
 

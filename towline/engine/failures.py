@@ -33,13 +33,19 @@ _PULL_RULES: Final = (
         retryable=True,
     ),
     _rule(
-        r"x509|certificate|tls: |http: server gave HTTP response to HTTPS client|first record does not look like a TLS",
+        r"x509|certificate|\btls: |\[SSL|http: server gave HTTP response to HTTPS client|first record does not look like a TLS",
         Reason.TLS,
         "the agent does not trust the registry's certificate, or speaks HTTPS to a plain registry",
     ),
-    _rule(r"no such host|server misbehaving|name resolution", Reason.DNS, "check the registry's name", retryable=True),
     _rule(
-        r"connection refused|no route to host|network is unreachable",
+        r"no such host|server misbehaving|name resolution|name or service not known|no address associated|"
+        r"lookup [^ ]+( on [^ ]+)?: .*timeout",
+        Reason.DNS,
+        "check the registry's name, and the agent's name server",
+        retryable=True,
+    ),
+    _rule(
+        r"connection refused|all connection attempts failed",
         Reason.CONNECTION_REFUSED,
         "no registry listens there; check host and port",
         retryable=True,
@@ -62,7 +68,7 @@ _PULL_RULES: Final = (
         "the registry wants a valid credential",
     ),
     _rule(
-        r"pull access denied|requested access to the resource is denied|denied|forbidden| 403\b",
+        r"denied|forbidden| 403\b",
         Reason.ACCESS_DENIED,
         "the image does not exist, or the credential may not read it",
     ),
@@ -82,26 +88,57 @@ _PULL_RULES: Final = (
         retryable=True,
     ),
     _rule(
-        r"connection reset|unexpected EOF|\bEOF\b|i/o timeout|deadline exceeded|timeout|broken pipe|"
-        r"failed to copy|short read|use of closed",
+        r"connection reset|\bEOF\b|time-?out|deadline exceeded|broken pipe|failed to copy|short read|use of closed|"
+        r"no route to host|network is unreachable|server disconnected",
         Reason.NETWORK,
-        "the connection to the registry broke",
+        "the connection to the registry broke, or was never made",
         retryable=True,
     ),
 )
 
 
-def pull_failure(text: str, *, image: str, retry_after_seconds: float | None = None) -> PullError:
-    """The typed error for the engine's or a registry's `text` about a pull of `image`. Unknown words are retried."""
-    for rule in _PULL_RULES:
-        if rule.pattern.search(text):
-            return PullError(
-                f"{image}: {rule.advice} (said: {_short(text)})",
-                reason=rule.reason,
-                retryable=rule.retryable,
-                retry_after_seconds=retry_after_seconds if rule.reason is Reason.RATE_LIMITED else None,
-            )
-    return PullError(f"{image}: the engine said: {_short(text)}", reason=Reason.ENGINE_ERROR, retryable=True)
+_BY_STATUS: Final = {
+    401: Reason.UNAUTHORIZED,
+    403: Reason.ACCESS_DENIED,
+    404: Reason.IMAGE_NOT_FOUND,
+    429: Reason.RATE_LIMITED,
+}
+_URL: Final = re.compile(r"https?://\S+")
+
+
+def pull_failure(
+    text: str, *, image: str, registry_status: int | None = None, retry_after_seconds: float | None = None
+) -> PullError:
+    """The typed error for the engine's or a registry's `text` about a pull of `image`. Unknown words are retried.
+
+    `registry_status` is the HTTP status of a registry's own answer, which can be trusted; an engine's cannot.
+    """
+    rule = _rule_for(_without_names(text, image), registry_status)
+    if rule is None:
+        return PullError(f"{image}: the engine said: {_short(text)}", reason=Reason.ENGINE_ERROR, retryable=True)
+    return PullError(
+        f"{image}: {rule.advice} (said: {_short(text)})",
+        reason=rule.reason,
+        retryable=rule.retryable,
+        retry_after_seconds=retry_after_seconds if rule.reason is Reason.RATE_LIMITED else None,
+    )
+
+
+def _rule_for(text: str, registry_status: int | None) -> _Rule | None:
+    said = next((rule for rule in _PULL_RULES if rule.pattern.search(text)), None)
+    # Some registries say 401 or 403 to who asks too often: there the words are better than the status.
+    if registry_status is None or (said is not None and said.reason is Reason.RATE_LIMITED):
+        return said
+    reason = _BY_STATUS.get(registry_status, Reason.REGISTRY_ERROR)
+    return next(rule for rule in _PULL_RULES if rule.reason is reason)
+
+
+def _without_names(text: str, image: str) -> str:
+    """The text without URLs and the image's name and tag: an image may be called `denied/x509:timeout`."""
+    name = re.split(r"@|:(?=[^/]*$)", image)[0]
+    path = re.escape(name.partition("/")[2] or name)
+    suffix = r"[:@]\w[\w.-]*(?::[0-9a-f]+)?"
+    return re.sub(rf"(?:[\w.:-]+/)+{path}(?:{suffix})?|\b{path}{suffix}", "…", _URL.sub("…", text))
 
 
 _CONTAINER_RULES: Final = (

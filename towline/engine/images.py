@@ -2,63 +2,79 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar, assert_never
+
+from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_exponential
 
 from towline.domain.images import ImageRef
 from towline.domain.lifecycle import Reason
 from towline.domain.progress import PullProgress
 from towline.domain.pulling import CheckAndPull, CheckImage, ImageCheck, PulledImage, PullReport
-from towline.domain.pulls.plan import PullPlan, plan_pull
 from towline.domain.sessions import PullPolicy
 from towline.engine.client import Engine
-from towline.engine.local_images import LocalImage, find_pinned, local_chains, tag_local
+from towline.engine.credentials import HostCredentials
+from towline.engine.local_images import LocalImage, find_local, tag_local
 from towline.engine.pull_attempts import Pull, PullSettings, PullWork
+from towline.engine.pull_plans import PullPlanner
 from towline.engine.registry import Registries
 from towline.engine.shared_pulls import SharedPull, SharedPulls, Waiter
-from towline.errors import PullError
+from towline.errors import EngineError, PullError
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_ENGINE_PATIENCE_SECONDS: Final = 120.0
+_AWAY: Final = frozenset({Reason.ENGINE_UNAVAILABLE, Reason.ENGINE_UNRESPONSIVE})
 
 
 class EngineImages:
     """Satisfies the Protocol `Images` of the activities, for one engine."""
 
     def __init__(
-        self, *, engine: Engine, agent_id: str, registries: Registries, settings: PullSettings, unique_pulls_max: int
+        self,
+        *,
+        engine: Engine,
+        agent_id: str,
+        registries: Registries,
+        settings: PullSettings,
+        unique_pulls_max: int,
+        credentials: HostCredentials | None = None,
     ) -> None:
         self._engine = engine
         self._agent_id = agent_id
-        self._registries = registries
+        self._planner = PullPlanner(engine, registries, credentials or HostCredentials())
         self._settings = settings
-        self._shared: SharedPulls[Pull] = SharedPulls(limit=unique_pulls_max)
+        self._shared: SharedPulls[Pull, PullProgress] = SharedPulls(limit=unique_pulls_max, view=self._view)
 
     async def check(self, request: CheckImage) -> ImageCheck:
         """Look at the engine, and at the registry where the policy asks for it. Raises `EngineError`."""
         ref = ImageRef.parse(request.image)
-        local = await self._fitting(ref, None, request.platform, policy=request.policy)
         match request.policy:
             case PullPolicy.NEVER:
-                if local is None:
-                    raise PullError(
-                        f"{ref.familiar}: not on the agent, and the pull policy is `never`; preload it, or allow a pull",
-                        reason=Reason.IMAGE_ABSENT,
-                        retryable=False,
-                    )
+                return _present(await self._held(ref, request.platform, _absent_under_never(ref)), ref.digest)
             case PullPolicy.ALWAYS:
-                return await self._check_newest(ref, local, request)
+                return await self._check_newest(ref, await self._fitting(ref, request.platform), request)
             case PullPolicy.IF_NOT_PRESENT:
-                pass
-        return _present(local, ref.digest) if local is not None else await self._absent(ref, request.platform)
+                local = await self._fitting(ref, request.platform)
+                return _present(local, ref.digest) if local is not None else await self._absent(ref, request.platform)
+            case _:
+                assert_never(request.policy)
 
     async def pull(self, request: CheckAndPull, on_progress: Callable[[PullProgress], None]) -> PulledImage:
         """Return once the image is there, joining the pull of the same content if one is under way.
 
-        Raises `EngineError` with a typed reason. Cancelled: leaves the pull; the last one to leave aborts it.
+        Raises `EngineError` with a typed reason; what can be tried again has been. Cancelled: leaves the pull; the last one to
+        leave aborts it.
         """
+        deadline = asyncio.timeout(request.deadline_seconds)
         try:
-            async with asyncio.timeout(request.deadline_seconds):
+            async with deadline:
                 return await self._pull(request, on_progress)
         except TimeoutError as error:
+            if not deadline.expired():
+                raise
             raise PullError(
                 f"{request.image}: not pulled within the session's own deadline of {request.deadline_seconds:g} s",
                 reason=Reason.PULL_DEADLINE,
@@ -69,91 +85,108 @@ class EngineImages:
         """How many transfers are under way."""
         return len(self._shared.running())
 
-    async def _pull(self, request: CheckAndPull, on_progress: Callable[[PullProgress], None]) -> PulledImage:
-        ref = ImageRef.parse(request.image)
-        if request.digest is not None or request.policy is not PullPolicy.ALWAYS:
-            local = await self._fitting(ref, request.digest, request.platform)
+    async def _pull(
+        self, request: CheckAndPull, on_progress: Callable[[PullProgress], None], *, again: bool = True
+    ) -> PulledImage:
+        """`again`: an image that vanishes as soon as it has come is brought once more."""
+        asked = ImageRef.parse(request.image)
+        ref = asked.pinned(request.digest) if request.digest else asked
+        if request.policy is PullPolicy.ALWAYS:
+            ref = await self._pinned(ref)
+        if ref.digest is not None or request.policy is not PullPolicy.ALWAYS:
+            local = await _patiently(lambda: self._fitting(ref, request.platform))
             if local is not None:
-                return _pulled(local, request.digest or ref.digest, None)
-        plan = await self._plan(ref, request.digest, request.platform)
-        store = await self._engine.store_kind()
+                await self._name(local, asked)
+                return _pulled(local, ref.digest, None)
+        if request.policy is PullPolicy.NEVER:
+            raise _absent_under_never(asked)
+        if request.policy is PullPolicy.IF_NOT_PRESENT:
+            ref = await self._pinned(ref)
         work = PullWork(
             ref=ref,
-            digest=request.digest,
+            shown_as=asked.familiar,
             platform=request.platform,
-            plan=plan,
-            ask_retry_after=lambda: self._retry_after(ref),
+            store=await _patiently(self._engine.store_kind),
         )
-
-        def show(shared: SharedPull[Pull]) -> None:
-            on_progress(
-                shared.job.progress(
-                    waiters=len(shared.names), queue_position=shared.queue_position, behind=self._behind(shared)
-                )
-            )
-
         end = await self._shared.join(
-            (ref.name, request.digest or str(ref), request.platform),
-            Waiter(name=request.waiter, priority=request.priority, on_change=show),
-            lambda: Pull(self._engine, self._agent_id, work, store, self._settings),
+            (str(work.ref), work.platform),
+            Waiter(name=request.waiter, priority=request.priority, on_change=on_progress),
+            lambda: Pull(self._engine, self._planner, self._agent_id, work, self._settings),
         )
         assert isinstance(end, PullReport)
-        return await self._verified(ref, request, end)
-
-    async def _retry_after(self, ref: ImageRef) -> float | None:
         try:
-            await self._registries.digest_of(ref)
+            return await self._verified(asked, work, end)
         except PullError as error:
-            return error.retry_after_seconds
-        return None
+            if error.reason is not Reason.IMAGE_VANISHED or not again:
+                raise
+        return await self._pull(request, on_progress, again=False)
 
-    async def _verified(self, ref: ImageRef, request: CheckAndPull, end: PullReport) -> PulledImage:
+    def _view(self, shared: SharedPull[Pull, PullProgress]) -> PullProgress:
+        # What holds the engine's slots comes first; what only unpacks is in nobody's way.
+        others = sorted(
+            (pull.job for pull in self._shared.running() if pull is not shared), key=lambda job: not job.bytes_move
+        )
+        return shared.job.progress(
+            waiters=len(shared.names),
+            queue_position=shared.queue_position,
+            behind=", ".join(job.image for job in others[:3]) or None,
+        )
+
+    async def _pinned(self, ref: ImageRef) -> ImageRef:
+        """By digest, where it can be known: a tag that moves from here on changes nothing."""
+        newest = await self._planner.newest(ref)
+        return ref.pinned(newest.digest) if newest.digest else ref
+
+    async def _verified(self, asked: ImageRef, work: PullWork, end: PullReport) -> PulledImage:
         """Success is an image that is there, whatever the stream said."""
-        digest = request.digest or ref.digest or end.digest
-        found = await self._fitting(ref, digest, request.platform)
-        if found is None:
-            raise PullError(
-                f"{ref.familiar}: pulled, and gone again at once; something on the agent removes images",
-                reason=Reason.IMAGE_VANISHED,
-                retryable=True,
-            )
-        if ref.tag is not None and request.digest is not None:
-            # Pulled by its digest, so that a tag that moves meanwhile changes nothing; people look for it by its tag.
-            await tag_local(self._engine, found, ref)
+        digest = work.ref.digest or end.digest
+        vanished = PullError(
+            f"{asked.familiar}: pulled, and gone again at once; something on the agent removes images",
+            reason=Reason.IMAGE_VANISHED,
+            retryable=False,
+        )
+        ref = asked.pinned(digest) if digest else asked
+        found = await _patiently(lambda: self._held(ref, work.platform, vanished))
+        await self._name(found, asked)
         return _pulled(found, digest, end)
 
-    async def _fitting(
-        self, ref: ImageRef, digest: str | None, platform: str | None, *, policy: PullPolicy | None = None
-    ) -> LocalImage | None:
-        """The image on the engine, if it is for the wanted platform. Under `never` another platform is an error."""
-        found = await find_pinned(self._engine, ref, digest)
+    async def _name(self, image: LocalImage, asked: ImageRef) -> None:
+        """What was found or pulled by its digest is looked for by its tag the next time."""
+        if asked.tag is not None and image.tags.isdisjoint({asked.familiar, str(asked)}):
+            await _patiently(lambda: tag_local(self._engine, image, asked))
+
+    async def _fitting(self, ref: ImageRef, platform: str | None) -> LocalImage | None:
+        """The image on the engine, if it is for the wanted platform."""
+        found = await find_local(self._engine, ref)
+        return found if found and _fits(found.platform, platform or await self._engine.platform()) else None
+
+    async def _held(self, ref: ImageRef, platform: str | None, if_absent: PullError) -> LocalImage:
+        """The image that has to be on the engine, for the wanted platform."""
+        found = await find_local(self._engine, ref)
+        if found is None:
+            raise if_absent
         wanted = platform or await self._engine.platform()
-        if found is None or _fits(found.platform, wanted):
-            return found
-        if policy is PullPolicy.NEVER:
+        if not _fits(found.platform, wanted):
             raise PullError(
                 f"{ref.familiar}: the image on the agent is for {found.platform}, not for {wanted}",
                 reason=Reason.PLATFORM_MISMATCH,
                 retryable=False,
             )
-        return None
+        return found
 
     async def _check_newest(self, ref: ImageRef, local: LocalImage | None, request: CheckImage) -> ImageCheck:
-        try:
-            newest = await self._registries.digest_of(ref)
-        except PullError as error:
-            if local is not None and request.allow_stale:
-                _log.warning("using the image that is present: %s", error.message)
-                return ImageCheck(
-                    present=True, digest=local.digest_for(ref.digest), image_id=local.image_id, stale=True
-                )
+        newest = await self._planner.newest(ref)
+        if newest.failure is not None and local is not None and request.allow_stale:
+            _log.warning("using the image that is present: %s", newest.failure.message)
+            return ImageCheck(present=True, digest=local.digest_for(ref.digest), image_id=local.image_id, stale=True)
+        if newest.digest is None:
             return ImageCheck(present=False)  # The engine may know another way to the registry; the pull will say.
-        if local is not None and newest in (*local.digests, local.image_id):
-            return _present(local, newest)
-        return await self._absent(ref.pinned(newest), request.platform)
+        if local is not None and newest.digest in (*local.digests, local.image_id):
+            return _present(local, newest.digest)
+        return await self._absent(ref.pinned(newest.digest), request.platform)
 
     async def _absent(self, ref: ImageRef, platform: str | None) -> ImageCheck:
-        plan = await self._plan(ref, None, platform)
+        plan = await self._planner.plan(ref, platform or await self._engine.platform())
         if plan is None:
             return ImageCheck(present=False, digest=ref.digest)
         return ImageCheck(
@@ -164,29 +197,31 @@ class EngineImages:
             total_is_final=plan.total_is_final,
         )
 
-    async def _plan(self, ref: ImageRef, digest: str | None, platform: str | None) -> PullPlan | None:
-        """What the pull will bring; None where the registry cannot be asked from here (the stream will have to do)."""
-        wanted = platform or await self._engine.platform()
-        try:
-            resolved = await self._registries.resolve(ref.pinned(digest) if digest else ref, wanted)
-        except PullError as error:
-            if error.reason is Reason.PLATFORM_MISMATCH:
-                raise
-            _log.info("no totals before the pull: %s", error.message)
-            return None
-        return plan_pull(
-            digest=resolved.digest,
-            platform=resolved.platform,
-            layers=resolved.layers,
-            diff_ids=resolved.diff_ids,
-            local_chains=await local_chains(self._engine),
-            store=await self._engine.store_kind(),
-        )
 
-    def _behind(self, shared: SharedPull[Pull]) -> str | None:
-        """Which pulls hold what this one waits for."""
-        others = [pull.job.image for pull in self._shared.running() if pull is not shared]
-        return ", ".join(others[:3]) or None
+async def _patiently(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask again while the engine is away, within bounds: it may be restarting. After that the error is final."""
+    retrying = AsyncRetrying(
+        retry=retry_if_exception(lambda error: isinstance(error, EngineError) and error.reason in _AWAY),
+        wait=wait_exponential(multiplier=0.5, max=5.0),
+        stop=stop_after_delay(_ENGINE_PATIENCE_SECONDS),
+        reraise=True,
+    )
+    try:
+        async for attempt in retrying:
+            with attempt:
+                return await ask()
+    except EngineError as error:
+        error.retryable = error.retryable and error.reason not in _AWAY
+        raise
+    raise AssertionError("a retry ends with a result or an error")
+
+
+def _absent_under_never(ref: ImageRef) -> PullError:
+    return PullError(
+        f"{ref.familiar}: not on the agent, and the pull policy is `never`; preload it, or allow a pull",
+        reason=Reason.IMAGE_ABSENT,
+        retryable=False,
+    )
 
 
 def _present(local: LocalImage, digest: str | None) -> ImageCheck:

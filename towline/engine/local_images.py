@@ -1,7 +1,8 @@
 """What an engine holds: one image found, and the layer chains of all."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import docker
 from docker.errors import APIError, NotFound
@@ -10,14 +11,20 @@ from towline.domain.images import ImageRef
 from towline.engine.client import Engine
 from towline.engine.failures import pull_failure
 
+T = TypeVar("T")
+
+_ANY_DIGEST: Final = f"sha256:{'0' * 64}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class LocalImage:
-    """An image on the engine. `digests` of its manifests (an engine may know none), `platform` as `os/arch[/variant]`."""
+    """An image on the engine. `digests` of its manifests (an engine may know none), `tags` as references,
+    `platform` as `os/arch[/variant]`."""
 
     image_id: str
     digests: tuple[str, ...]
     platform: str
+    tags: frozenset[str] = frozenset()
     chain: tuple[str, ...] = ()
 
     def digest_for(self, wanted: str | None) -> str | None:
@@ -27,70 +34,68 @@ class LocalImage:
         return self.digests[0] if self.digests else None
 
 
-async def find_local(engine: Engine, name: str, *, repository: str | None = None) -> LocalImage | None:
-    """Inspect `name` (a reference or an id). Digests of other repositories are left out where `repository` is given.
+async def find_local(engine: Engine, ref: ImageRef) -> LocalImage | None:
+    """The image that the reference names, by its digest or its tag. Digests of other repositories are left out.
 
     None: it is not there. Raises `EngineError` when the engine cannot say: unknown is not absent.
     """
 
     def inspect(client: docker.APIClient) -> dict[str, Any] | None:
         try:
-            found: dict[str, Any] = client.inspect_image(name)
-        except NotFound:
+            found: dict[str, Any] = client.inspect_image(str(ref))
+        except NotFound:  # Not `ImageNotFound` alone: only some of the engine's words become that.
             return None
-        except APIError as error:
-            if error.status_code == 404:
-                return None
-            raise pull_failure(str(error.explanation or error), image=name) from error
         return found
 
-    found = await engine.call(inspect)
-    return None if found is None else _local(found, repository)
+    found = await _asked(engine, inspect, ref.familiar)
+    return None if found is None else _local(found, ref)
 
 
-async def find_pinned(engine: Engine, ref: ImageRef, digest: str | None) -> LocalImage | None:
-    """The image by digest where one is given or named, by its tag otherwise."""
-    wanted = digest or ref.digest
-    if wanted is None:
-        return await find_local(engine, str(ref), repository=familiar_name(ref))
-    return await find_local(engine, f"{ref.name}@{wanted}", repository=familiar_name(ref))
+class LayerChains:
+    """The layers (`diff_ids`) of every image on the engine. An image's never change, so each image is asked about once."""
 
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._known: dict[str, tuple[str, ...]] = {}
 
-def familiar_name(ref: ImageRef) -> str:
-    """The repository as engines write it in `RepoDigests`."""
-    return ref.pinned(f"sha256:{'0' * 64}").familiar.partition("@")[0]
+    async def all(self) -> tuple[tuple[str, ...], ...]:
+        """As they are now. Raises `EngineError`."""
+        known = self._known
 
+        def look(client: docker.APIClient) -> dict[str, tuple[str, ...]]:
+            found = {}
+            for image_id in {image["Id"] for image in client.images(all=True)}:
+                try:
+                    found[image_id] = known.get(image_id) or _local(client.inspect_image(image_id)).chain
+                except NotFound:
+                    continue  # Removed since it was listed.
+            return found
 
-async def local_chains(engine: Engine) -> list[tuple[str, ...]]:
-    """The layers (`diff_ids`) of every image on the engine."""
-
-    def chains(client: docker.APIClient) -> list[tuple[str, ...]]:
-        found = []
-        for image in client.images(all=True):
-            try:
-                found.append(_local(client.inspect_image(image["Id"]), None).chain)
-            except NotFound:
-                continue  # Removed since it was listed.
-        return found
-
-    return await engine.call(chains)
+        self._known = await _asked(self._engine, look, "the images on the agent")
+        return tuple(self._known.values())
 
 
 async def tag_local(engine: Engine, image: LocalImage, ref: ImageRef) -> None:
-    """Name the image as the reference does."""
-    await engine.call(lambda client: client.tag(image.image_id, ref.name, ref.tag or "latest", force=True))
+    """Name the image as the reference does. Raises `EngineError`."""
+    await _asked(engine, lambda client: client.tag(image.image_id, ref.name, ref.tag, force=True), ref.familiar)
 
 
-def _local(found: dict[str, Any], repository: str | None) -> LocalImage:
-    digests = [
-        name.partition("@")[2]
-        for name in found.get("RepoDigests") or ()
-        if repository is None or name.partition("@")[0] == repository
-    ]
+async def _asked(engine: Engine, ask: Callable[[docker.APIClient], T], about: str) -> T:
+    try:
+        return await engine.call(ask)
+    except APIError as error:
+        raise pull_failure(str(error.explanation or error), image=about) from error
+
+
+def _local(found: dict[str, Any], ref: ImageRef | None = None) -> LocalImage:
+    # Docker writes familiar names in `RepoDigests`, Podman canonical ones.
+    names = {ref.name, ref.pinned(_ANY_DIGEST).familiar.partition("@")[0]} if ref else set()
+    named = (name.partition("@") for name in found.get("RepoDigests") or ())
     parts = [found.get("Os"), found.get("Architecture"), found.get("Variant")]
     return LocalImage(
         image_id=found["Id"],
-        digests=tuple(digests),
+        digests=tuple(digest for name, _, digest in named if name in names),
+        tags=frozenset(found.get("RepoTags") or ()),
         platform="/".join(part for part in parts if part),
         chain=tuple((found.get("RootFS") or {}).get("Layers") or ()),
     )

@@ -1,10 +1,11 @@
 """One request to pull, read to its end: messages in, an abort that works while the engine is silent."""
 
 import asyncio
+import contextlib
 import json
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -83,7 +84,6 @@ class PullStream:
     def __init__(self, url: str, api_version: str, request: PullRequest) -> None:
         self._request = request
         self._client, self._sockets = abortable_client(url, api_version)
-        self._thread: threading.Thread | None = None
 
     async def run(self, on_message: Callable[[dict[str, Any]], None]) -> StreamEnd:
         """Read to the end. `on_message` runs in the event loop. Cancelled: aborts, and returns to the caller only when the
@@ -95,39 +95,37 @@ class PullStream:
             for message in messages:
                 on_message(message)
 
-        def hand_over(messages: list[dict[str, Any]]) -> None:
-            loop.call_soon_threadsafe(deliver, messages)
-
         def read() -> None:
-            end = self._read(hand_over)
-            loop.call_soon_threadsafe(ended.set_result, end)
+            # A loop that has closed meanwhile has nobody left to tell.
+            with contextlib.suppress(RuntimeError):
+                try:
+                    end = self._read(lambda messages: loop.call_soon_threadsafe(deliver, messages))
+                except BaseException as error:
+                    loop.call_soon_threadsafe(ended.set_exception, error)
+                    return
+                loop.call_soon_threadsafe(ended.set_result, end)
 
-        self._thread = threading.Thread(target=read, name="pull", daemon=True)
-        self._thread.start()
+        threading.Thread(target=read, name="pull", daemon=True).start()
         try:
             return await asyncio.shield(ended)
         except asyncio.CancelledError:
             self.abort()
-            await ended
+            while not ended.done():
+                # Who is impatient and cancels again gets the same answer: it is over when it is over.
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait({ended})
             raise
 
     def abort(self) -> None:
         """Break the connection; `run` returns soon after."""
         self._sockets.abort()
 
-    def _read(self, deliver: Callable[[list[dict[str, Any]]], None]) -> StreamEnd:
+    def _read(self, deliver: Callable[[list[dict[str, Any]]], object]) -> StreamEnd:
         reader = LineReader()
         try:
-            chunks = self._client.pull(
-                self._request.repository,
-                tag=self._request.reference,
-                stream=True,
-                decode=False,
-                platform=self._request.platform,
-                auth_config=dict(self._request.credential) if self._request.credential else None,
-            )
-            for chunk in chunks:
-                deliver(reader.feed(chunk))
+            for chunk in self._chunks():
+                # A body that is not chunked comes as text, in one piece.
+                deliver(reader.feed(chunk if isinstance(chunk, bytes) else chunk.encode()))
             deliver(reader.end())
             end = StreamEnd()
         except APIError as error:
@@ -140,3 +138,15 @@ class PullStream:
         if self._sockets.aborted:
             return StreamEnd(text=end.text, aborted=True)
         return end
+
+    def _chunks(self) -> Iterable[bytes | str]:
+        chunks: Iterable[bytes | str] = self._client.pull(
+            self._request.repository,
+            tag=self._request.reference,
+            stream=True,
+            decode=False,
+            platform=self._request.platform,
+            # Never None: the SDK would run the host's credential helpers here, where nothing can stop them.
+            auth_config=dict(self._request.credential or {}),
+        )
+        return chunks

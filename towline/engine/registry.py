@@ -1,35 +1,60 @@
-"""Asking a registry about an image before any byte of it is pulled: digest, platform, layers and their sizes.
+"""What a registry knows of an image before any byte of it is pulled: digest, platform, layers and their sizes."""
 
-The OCI clients on PyPI were looked at first: they have no asynchronous calls and no manifest HEAD with the index types, so
-this speaks the four requests of the distribution protocol that are needed, over httpx.
-"""
-
-import hashlib
-import ipaddress
-import json
-import re
-from collections.abc import Mapping
+from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Final, TypeVar
 
 import httpx
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from towline.domain.images import ImageRef
-from towline.domain.lifecycle import Reason
+from towline.engine.credentials import Credential
 from towline.engine.failures import pull_failure
-from towline.errors import PullError
+from towline.engine.registry_client import Mirrors, RegistryClient
 
-_INDEX_TYPES: Final = (
-    "application/vnd.oci.image.index.v1+json",
-    "application/vnd.docker.distribution.manifest.list.v2+json",
-)
-_MANIFEST_TYPES: Final = (
-    "application/vnd.oci.image.manifest.v1+json",
-    "application/vnd.docker.distribution.manifest.v2+json",
-)
-_ACCEPT: Final = {"Accept": ", ".join((*_INDEX_TYPES, *_MANIFEST_TYPES))}
-_TIMEOUT: Final = httpx.Timeout(10.0, connect=5.0)
-_CHALLENGE: Final = re.compile(r'(\w+)="([^"]*)"')
+_RESOLVED_KEPT: Final = 256
+
+T = TypeVar("T")
+
+_Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+_DIGEST: Final = TypeAdapter(_Digest)
+
+
+class _Platform(BaseModel):
+    os: str = ""
+    architecture: str = ""
+    variant: str | None = None
+
+
+class _Descriptor(BaseModel):
+    digest: _Digest
+    size: int = Field(ge=0)
+
+
+class _IndexEntry(_Descriptor):
+    platform: _Platform | None = None
+
+
+class _Index(BaseModel):
+    manifests: tuple[_IndexEntry, ...]
+
+
+class _Manifest(BaseModel):
+    config: _Descriptor
+    layers: tuple[_Descriptor, ...]
+
+
+class _RootFs(BaseModel):
+    diff_ids: tuple[str, ...] = ()
+
+
+class _Config(_Platform):
+    rootfs: _RootFs = _RootFs()
+
+
+_TOP: Final[TypeAdapter[_Index | _Manifest]] = TypeAdapter(_Index | _Manifest)
+_MANIFEST: Final = TypeAdapter(_Manifest)
+_CONFIG: Final = TypeAdapter(_Config)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,160 +69,104 @@ class ResolvedImage:
 
 
 class Registries:
-    """The registries, each asked by its own name. Plain HTTP only for loopback and for hosts named `insecure`."""
+    """Resolves references. What a digest names never changes, so what was resolved for anybody is kept."""
 
     def __init__(
-        self, *, insecure: frozenset[str] = frozenset(), transport: httpx.AsyncBaseTransport | None = None
+        self,
+        *,
+        insecure: frozenset[str] = frozenset(),
+        mirrors: Mirrors | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self._insecure = insecure
-        self._client = httpx.AsyncClient(timeout=_TIMEOUT, follow_redirects=True, transport=transport, trust_env=True)
+        self._client = RegistryClient(insecure=insecure, mirrors=mirrors, transport=transport)
+        self._resolved: OrderedDict[tuple[str, str, str], ResolvedImage] = OrderedDict()
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._client.aclose()
+        await self._client.close()
 
-    async def digest_of(self, ref: ImageRef, credential: Mapping[str, str] | None = None) -> str:
+    async def digest_of(self, ref: ImageRef, credential: Credential | None = None) -> str:
         """The digest that the reference names now: one HEAD, which registries do not count as a pull.
 
-        Raises `PullError`.
+        It also tells whether this credential may read the image. Raises `PullError`.
         """
-        response = await self._ask("HEAD", ref, f"manifests/{_reference(ref)}", credential)
-        digest = response.headers.get("Docker-Content-Digest")
-        if digest:
-            return str(digest)
-        body = await self._ask("GET", ref, f"manifests/{_reference(ref)}", credential)
-        return _digest(body.content)
-
-    async def resolve(self, ref: ImageRef, platform: str, credential: Mapping[str, str] | None = None) -> ResolvedImage:
-        """Everything that can be known before the first byte. `platform` as `os/arch[/variant]`. Raises `PullError`."""
-        response = await self._ask("GET", ref, f"manifests/{_reference(ref)}", credential)
-        digest = response.headers.get("Docker-Content-Digest") or _digest(response.content)
-        manifest = _parsed(response, ref)
-        if "manifests" in manifest:
-            chosen = _choose(manifest["manifests"], platform, ref)
-            manifest = _parsed(await self._ask("GET", ref, f"manifests/{chosen}", credential), ref)
-        layers = tuple((layer["digest"], int(layer["size"])) for layer in manifest.get("layers", []))
-        config_digest = manifest.get("config", {}).get("digest")
-        if not config_digest:
-            raise pull_failure("invalid character in the manifest: it names no config", image=ref.familiar)
-        config = _parsed(await self._ask("GET", ref, f"blobs/{config_digest}", credential), ref)
-        _check_platform(config, platform, ref)
-        diff_ids = tuple(config.get("rootfs", {}).get("diff_ids", ()))
-        return ResolvedImage(digest=str(digest), platform=platform, layers=layers, diff_ids=diff_ids)
-
-    async def _ask(self, method: str, ref: ImageRef, path: str, credential: Mapping[str, str] | None) -> httpx.Response:
-        url = f"{self._base(ref.registry)}/v2/{ref.repository}/{path}"
+        answer = await self._client.ask("HEAD", ref, f"manifests/{ref.digest or ref.tag}", credential)
+        if ref.digest is not None:
+            return ref.digest
         try:
-            response = await self._client.request(method, url, headers=_ACCEPT)
-            if response.status_code == httpx.codes.UNAUTHORIZED:
-                headers = await self._authorization(response, ref, credential)
-                if headers:
-                    response = await self._client.request(method, url, headers=_ACCEPT | headers)
-        except httpx.HTTPError as error:
-            text = str(error) or type(error).__name__
-            if isinstance(error, httpx.TimeoutException):
-                text = f"{type(error).__name__}: i/o timeout {text}"
-            raise pull_failure(text, image=ref.familiar) from error
-        if response.is_success:
-            return response
-        raise _refusal(response, ref)
+            return _DIGEST.validate_python(answer.announced)
+        except ValidationError:  # Some registries do not announce it.
+            return (await self._client.ask("GET", ref, f"manifests/{ref.tag}", credential)).digest
 
-    def _base(self, registry: str) -> str:
-        if registry == "docker.io":
-            return "https://registry-1.docker.io"
-        scheme = "http" if registry in self._insecure or _is_loopback(registry) else "https"
-        return f"{scheme}://{registry}"
+    async def resolve(self, ref: ImageRef, platform: str, credential: Credential | None = None) -> ResolvedImage:
+        """Everything that can be known before the first byte. `platform` as `os/arch[/variant]`. Raises `PullError`."""
+        digest = ref.digest or await self.digest_of(ref, credential)
+        key = (ref.name, digest, platform)
+        if (known := self._resolved.get(key)) is not None:
+            self._resolved.move_to_end(key)
+            return known
+        resolved = self._resolved[key] = await self._resolve(ref.pinned(digest), platform, credential)
+        if len(self._resolved) > _RESOLVED_KEPT:
+            self._resolved.popitem(last=False)
+        return resolved
 
-    async def _authorization(
-        self, response: httpx.Response, ref: ImageRef, credential: Mapping[str, str] | None
-    ) -> dict[str, str]:
-        challenge = response.headers.get("WWW-Authenticate", "")
-        basic = httpx.BasicAuth(credential["username"], credential["password"]) if credential else None
-        if challenge.lower().startswith("basic"):
-            if basic is None:
-                return {}
-            request = next(basic.auth_flow(httpx.Request("GET", str(response.url))))
-            return {"Authorization": request.headers["Authorization"]}
-        fields = dict(_CHALLENGE.findall(challenge))
-        realm = fields.get("realm")
-        if not realm:
-            return {}
-        scope = fields.get("scope") or f"repository:{ref.repository}:pull"
-        answer = await self._client.get(
-            realm, params={"service": fields.get("service", ""), "scope": scope}, auth=basic or httpx.USE_CLIENT_DEFAULT
+    async def _resolve(self, ref: ImageRef, platform: str, credential: Credential | None) -> ResolvedImage:
+        assert ref.digest is not None
+        manifest = await self._read(_TOP, ref, "manifests", ref.digest, credential)
+        if isinstance(manifest, _Index):
+            chosen = _choose(manifest.manifests, platform, ref)
+            manifest = await self._read(_MANIFEST, ref, "manifests", chosen, credential)
+        config = await self._read(_CONFIG, ref, "blobs", manifest.config.digest, credential)
+        _check_platform(config, platform, ref)
+        return ResolvedImage(
+            digest=ref.digest,
+            platform=platform,
+            layers=tuple((layer.digest, layer.size) for layer in manifest.layers),
+            diff_ids=config.rootfs.diff_ids,
         )
-        if not answer.is_success:
-            raise _refusal(answer, ref)
-        token = _parsed(answer, ref)
-        return {"Authorization": f"Bearer {token.get('token') or token.get('access_token')}"}
+
+    async def _read(
+        self, shape: TypeAdapter[T], ref: ImageRef, kind: str, digest: str, credential: Credential | None
+    ) -> T:
+        answer = await self._client.ask("GET", ref, f"{kind}/{digest}", credential)
+        if answer.digest != digest:
+            raise pull_failure(f"digest mismatch: {digest} was asked for, {answer.digest} came", image=ref.familiar)
+        try:
+            return shape.validate_json(answer.content)
+        except ValidationError as error:
+            raise pull_failure(f"invalid character in {kind}/{digest}: {error}", image=ref.familiar) from error
 
 
-def _reference(ref: ImageRef) -> str:
-    return ref.digest or ref.tag or "latest"
-
-
-def _digest(content: bytes) -> str:
-    return f"sha256:{hashlib.sha256(content).hexdigest()}"
-
-
-def _is_loopback(registry: str) -> bool:
-    host = registry.rsplit(":", 1)[0] if not registry.endswith("]") else registry
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
-
-
-def _parsed(response: httpx.Response, ref: ImageRef) -> dict[str, Any]:
-    try:
-        value = json.loads(response.content)
-    except ValueError as error:
-        raise pull_failure(f"invalid character in the answer: {error}", image=ref.familiar) from error
-    if not isinstance(value, dict):
-        raise pull_failure("invalid character in the answer: not an object", image=ref.familiar)
-    return value
-
-
-def _choose(manifests: list[dict[str, Any]], platform: str, ref: ImageRef) -> str:
-    """The digest of the index's manifest for the platform. Attestations (`unknown/unknown`) are no images."""
-    os_, arch, variant = (*platform.split("/"), "", "")[:3]
+def _choose(entries: tuple[_IndexEntry, ...], platform: str, ref: ImageRef) -> str:
+    """The digest of the index's manifest for the platform. Attestations (`unknown/unknown`) fit none."""
+    os_, architecture, variant = (*platform.split("/"), "", "")[:3]
     fitting = [
-        entry
-        for entry in manifests
-        if entry.get("platform", {}).get("os") == os_
-        and entry.get("platform", {}).get("architecture") == arch
-        and (not variant or entry["platform"].get("variant", variant) == variant)
+        (rank, entry.digest)
+        for entry in entries
+        if entry.platform is not None
+        and (entry.platform.os, entry.platform.architecture) == (os_, architecture)
+        and (rank := _variant_rank(entry.platform.variant or "", variant, architecture)) is not None
     ]
     if not fitting:
         raise pull_failure(f"no matching manifest for {platform} in the manifest list entries", image=ref.familiar)
-    return str(fitting[0]["digest"])
+    return min(fitting, key=lambda pair: pair[0])[1]
 
 
-def _check_platform(config: dict[str, Any], platform: str, ref: ImageRef) -> None:
-    os_, arch = (*platform.split("/"), "")[:2]
-    has = (config.get("os") or os_, config.get("architecture") or arch)
-    if has != (os_, arch):
+def _variant_rank(has: str, wanted: str, architecture: str) -> int | None:
+    """0 fits best, None not at all. A 32-bit ARM also runs what was made for its forerunners."""
+    if has == wanted or not has:
+        return 0 if has == wanted else 1
+    if not wanted:
+        return 2
+    if architecture == "arm" and has < wanted:
+        return 2 + ord(wanted[-1]) - ord(has[-1])
+    return None
+
+
+def _check_platform(config: _Config, platform: str, ref: ImageRef) -> None:
+    os_, architecture = (*platform.split("/"), "")[:2]
+    has = (config.os or os_, config.architecture or architecture)
+    if has != (os_, architecture):
         raise pull_failure(
-            f"no matching manifest: the image is for {has[0]}/{has[1]}, not for {platform}", image=ref.familiar
+            f"no matching manifest: the image is for {'/'.join(has)}, not for {platform}", image=ref.familiar
         )
-
-
-def _refusal(response: httpx.Response, ref: ImageRef) -> PullError:
-    try:
-        first = response.json()["errors"][0]
-        text = f"{str(first.get('code', '')).replace('_', ' ').lower()}: {first.get('message', '')}"
-    except (ValueError, LookupError, TypeError, AttributeError):
-        text = response.text[:200]
-    status = response.status_code
-    after = response.headers.get("Retry-After", "")
-    seconds = float(after) if after.isdigit() else None
-    if status == httpx.codes.NOT_FOUND:
-        return PullError(
-            f"{ref.familiar}: check the image's name and tag (the registry said 404 {text})",
-            reason=Reason.IMAGE_NOT_FOUND,
-            retryable=False,
-        )
-    word = {401: "unauthorized", 403: "denied", 429: "toomanyrequests"}.get(status, "unexpected HTTP status")
-    return pull_failure(f"{word}: {status} {text}", image=ref.familiar, retry_after_seconds=seconds)

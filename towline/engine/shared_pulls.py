@@ -7,9 +7,13 @@ left, the transfer is aborted, and that waiter's cancellation completes only whe
 import asyncio
 import contextvars
 import itertools
-from collections.abc import Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
+
+Slot = Callable[[], AbstractAsyncContextManager[None]]
+"""Entered for the time of each transfer: waits for one of the slots, and gives it back."""
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -17,38 +21,41 @@ T_co = TypeVar("T_co", covariant=True)
 class Job(Protocol[T_co]):
     """The work of one pull."""
 
-    async def run(self, on_change: Callable[[], None]) -> T_co:
-        """Do it, calling `on_change` whenever there is something new to show. Cancelled: stop, and return when stopped."""
+    async def run(self, slot: Slot, on_change: Callable[[], None]) -> T_co:
+        """Do it, each transfer within a `slot`, calling `on_change` whenever there is something new to show.
+
+        Cancelled: stop, and return when stopped.
+        """
         ...
 
 
 J = TypeVar("J", bound=Job[object])
+V = TypeVar("V")
 
 _PASSED_OVER_MAX: Final = 8
 """A queued pull that was passed over this often by later ones goes first, whatever its priority: nobody starves."""
 
 
-@dataclass(kw_only=True)
-class Waiter(Generic[J]):
-    """Who waits. `on_change` is told whenever the pull has something new to show."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Waiter(Generic[V]):
+    """Who waits. `on_change` is given the view of the pull whenever there is something new in it."""
 
     name: str
     priority: int
-    on_change: Callable[["SharedPull[J]"], None]
+    on_change: Callable[[V], None]
 
 
-class SharedPull(Generic[J]):
+class SharedPull(Generic[J, V]):
     """A pull under way or in the queue (`queue_position` 1 is next)."""
 
-    def __init__(self, key: Hashable, order: int, job: J) -> None:
+    def __init__(self, key: Hashable, job: J, view: Callable[["SharedPull[J, V]"], V]) -> None:
         self.key: Final = key
-        self.order: Final = order
         self.job: Final = job
-        self.waiters: list[Waiter[J]] = []
+        self.waiters: list[Waiter[V]] = []
         self.queue_position: int | None = None
-        self.passed_over = 0
         self.leaving = False
-        self.task: asyncio.Task[object] | None = None
+        self.task: asyncio.Task[object]
+        self._view = view
 
     @property
     def priority(self) -> int:
@@ -61,112 +68,127 @@ class SharedPull(Generic[J]):
         return frozenset(waiter.name for waiter in self.waiters)
 
     def notify(self) -> None:
-        """Tell every waiter that there is something new."""
-        for waiter in tuple(self.waiters):
-            waiter.on_change(self)
+        """Show every waiter how the pull stands."""
+        self.show(*self.waiters)
+
+    def show(self, *waiters: Waiter[V]) -> None:
+        """Show these waiters how the pull stands."""
+        if waiters:
+            view = self._view(self)
+            for waiter in waiters:
+                waiter.on_change(view)
 
 
-class SharedPulls(Generic[J]):
-    """The pulls of one agent process: at most `limit` unique ones at once, the others in a visible queue."""
+@dataclass(kw_only=True, eq=False)
+class _Turn(Generic[J, V]):
+    pull: SharedPull[J, V]
+    order: int
+    come: asyncio.Future[None]
+    passed_over: int = 0
 
-    def __init__(self, *, limit: int) -> None:
+
+class SharedPulls(Generic[J, V]):
+    """The pulls of one agent process: at most `limit` transfers at once, the others in a visible queue.
+
+    `view` makes what waiters are shown; it is called once per change, however many wait.
+    """
+
+    def __init__(self, *, limit: int, view: Callable[[SharedPull[J, V]], V]) -> None:
         self._limit = limit
-        self._pulls: dict[Hashable, SharedPull[J]] = {}
-        self._running = 0
-        self._queue: list[tuple[SharedPull[J], asyncio.Future[None]]] = []
+        self._view = view
+        self._pulls: dict[Hashable, SharedPull[J, V]] = {}
+        self._holders: list[SharedPull[J, V]] = []
+        self._queue: list[_Turn[J, V]] = []
         self._orders = itertools.count()
 
-    def running(self) -> list[SharedPull[J]]:
-        """Every pull that holds a slot, oldest first."""
-        queued = {pull.key for pull, _ in self._queue}
-        return [pull for pull in self._pulls.values() if pull.key not in queued]
+    def running(self) -> list[SharedPull[J, V]]:
+        """Every pull that holds a slot, in the order of their turns."""
+        return list(self._holders)
 
-    async def join(self, key: Hashable, waiter: Waiter[J], make: Callable[[], J]) -> object:
+    async def join(self, key: Hashable, waiter: Waiter[V], make: Callable[[], J]) -> object:
         """Wait for the pull of `key`, beginning it with `make` if none is under way.
 
         Returns or raises what the job does. Cancelled: leaves.
         """
         pull = await self._enter(key, make)
         pull.waiters.append(waiter)
+        pull.show(waiter)
         self._reorder()
-        assert pull.task is not None
         try:
             return await asyncio.shield(pull.task)
         finally:
             await self._leave(pull, waiter)
 
-    async def _enter(self, key: Hashable, make: Callable[[], J]) -> SharedPull[J]:
+    async def _enter(self, key: Hashable, make: Callable[[], J]) -> SharedPull[J, V]:
         while (pull := self._pulls.get(key)) is not None and pull.leaving:
             # Its last waiter has left; what comes now begins anew, once the old transfer is really over.
-            assert pull.task is not None
             await asyncio.wait({pull.task})
         if pull is None:
-            pull = SharedPull(key, next(self._orders), make())
+            pull = SharedPull(key, make(), self._view)
             self._pulls[key] = pull
             # A context of its own: the pull may outlive the activity that began it.
             pull.task = asyncio.create_task(self._run(pull), context=contextvars.Context())
+            # Whether it failed is for those who still wait; when all have left, it is nobody's to hear of.
+            pull.task.add_done_callback(lambda task: task.cancelled() or task.exception())
         return pull
 
-    async def _leave(self, pull: SharedPull[J], waiter: Waiter[J]) -> None:
+    async def _leave(self, pull: SharedPull[J, V], waiter: Waiter[V]) -> None:
         pull.waiters.remove(waiter)
-        task = pull.task
-        assert task is not None
-        if pull.waiters or task.done():
+        if pull.task.done():
+            return
+        if pull.waiters:
             pull.notify()
+            self._reorder()
             return
         pull.leaving = True
-        task.cancel()
-        await asyncio.wait({task})
+        pull.task.cancel()
+        await asyncio.wait({pull.task})
 
-    async def _run(self, pull: SharedPull[J]) -> object:
+    async def _run(self, pull: SharedPull[J, V]) -> object:
         try:
-            await self._take_slot(pull)
-            try:
-                return await pull.job.run(pull.notify)
-            finally:
-                self._running -= 1
-                self._hand_out_slots()
+            return await pull.job.run(lambda: self._slot(pull), pull.notify)
         finally:
             # Only its own entry: under the same key another pull may stand by now.
             if self._pulls.get(pull.key) is pull:
                 del self._pulls[pull.key]
 
-    async def _take_slot(self, pull: SharedPull[J]) -> None:
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = (pull, turn)
-        self._queue.append(entry)
-        self._hand_out_slots()
+    @asynccontextmanager
+    async def _slot(self, pull: SharedPull[J, V]) -> AsyncIterator[None]:
+        turn = _Turn(pull=pull, order=next(self._orders), come=asyncio.get_running_loop().create_future())
+        self._queue.append(turn)
         try:
-            await turn
-        except asyncio.CancelledError:
-            if entry in self._queue:
-                self._queue.remove(entry)
-            elif turn.done() and not turn.cancelled():
-                self._running -= 1
-            self._hand_out_slots()
-            raise
-
-    def _hand_out_slots(self) -> None:
-        while self._queue and self._running < self._limit:
-            entry = self._in_order()[0]
-            self._queue.remove(entry)
-            pull, turn = entry
-            for other, _ in self._queue:
-                other.passed_over += other.order < pull.order
-            self._running += 1
+            self._hand_out()
+            await turn.come
+            yield
+        finally:
+            # Whoever is cancelled may stand in the queue still, or have been given the slot a moment before.
+            if turn in self._queue:
+                self._queue.remove(turn)
+            else:
+                self._holders.remove(pull)
             pull.queue_position = None
-            turn.set_result(None)
+            self._hand_out()
+
+    def _hand_out(self) -> None:
+        while self._queue and len(self._holders) < self._limit:
+            turn = self._in_order()[0]
+            self._queue.remove(turn)
+            for other in self._queue:
+                other.passed_over += other.order < turn.order
+            self._holders.append(turn.pull)
+            turn.pull.queue_position = None
+            if not turn.come.cancelled():  # It has left a moment ago, and gives the slot back at once.
+                turn.come.set_result(None)
         self._reorder()
 
     def _reorder(self) -> None:
-        for position, (pull, _) in enumerate(self._in_order(), start=1):
-            if pull.queue_position != position:
-                pull.queue_position = position
-                pull.notify()
+        for position, turn in enumerate(self._in_order(), start=1):
+            if turn.pull.queue_position != position:
+                turn.pull.queue_position = position
+                turn.pull.notify()
 
-    def _in_order(self) -> list[tuple[SharedPull[J], asyncio.Future[None]]]:
-        def rank(entry: tuple[SharedPull[J], asyncio.Future[None]]) -> tuple[bool, int, int]:
-            pull = entry[0]
-            return (pull.passed_over < _PASSED_OVER_MAX, -pull.priority, pull.order)
-
-        return sorted(self._queue, key=rank)
+    def _in_order(self) -> list[_Turn[J, V]]:
+        return sorted(
+            self._queue,
+            key=lambda turn: (turn.passed_over < _PASSED_OVER_MAX, -turn.pull.priority, turn.order),
+        )

@@ -64,6 +64,15 @@ SAID: list[tuple[str, Reason, bool]] = [
     ("http: server gave HTTP response to HTTPS client", R.TLS, False),
     ("no matching manifest for linux/amd64 in the manifest list entries", R.PLATFORM_MISMATCH, False),
     ("unexpected EOF", R.NETWORK, True),
+    (
+        'Get "https://r/v2/": dial tcp: lookup r on 10.0.0.2:53: read udp 10.0.0.1:9->10.0.0.2:53: i/o timeout',
+        R.DNS,
+        True,
+    ),
+    ("ConnectError: [Errno -2] Name or service not known", R.DNS, True),
+    ("ConnectError: All connection attempts failed", R.CONNECTION_REFUSED, True),
+    ("ConnectError: [SSL: WRONG_VERSION_NUMBER] wrong version number", R.TLS, False),
+    ('Get "https://10.0.0.1/v2/": dial tcp 10.0.0.1:443: connect: no route to host', R.NETWORK, True),
     ("something that nobody has ever said", R.ENGINE_ERROR, True),
 ]
 
@@ -97,3 +106,16 @@ def test_other_words(words: str, reason: Reason, retryable: bool) -> None:
 def test_only_a_rate_limit_takes_the_registrys_own_delay() -> None:
     assert pull_failure("toomanyrequests", image="a", retry_after_seconds=3.0).retry_after_seconds == 3.0
     assert pull_failure("denied", image="a", retry_after_seconds=3.0).retry_after_seconds is None
+
+
+@pytest.mark.parametrize("name", ["denied/x509", "unauthorized", "team/no-space-left/timeout", "rate/limit", "eof"])
+@pytest.mark.parametrize("tag", ["429", "EOF", "denied"])
+@pytest.mark.parametrize("host", ["", "127.0.0.1:429/"])
+def test_the_images_own_name_says_nothing(host: str, name: str, tag: str) -> None:
+    image = f"{host}{name}:{tag}"
+    words = f"manifest for {image} not found: manifest unknown: manifest unknown"
+    assert pull_failure(words, image=image).reason is R.IMAGE_NOT_FOUND
+    words = (
+        f'Get "https://{host or "r/"}v2/{name}/manifests/{tag}": dial tcp 127.0.0.1:429: connect: connection refused'
+    )
+    assert pull_failure(words, image=image).reason is R.CONNECTION_REFUSED

@@ -3,11 +3,14 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
 from tests.rig.eventually import eventually
-from towline.engine.shared_pulls import SharedPull, SharedPulls, Waiter
+from towline.engine.shared_pulls import SharedPull, SharedPulls, Slot, Waiter
+
+View = tuple[int | None, int]
 
 
 @dataclass(kw_only=True)
@@ -20,7 +23,11 @@ class GatedJob:
     aborted: bool = False
     failure: Exception | None = None
 
-    async def run(self, on_change: Callable[[], None]) -> object:
+    async def run(self, slot: Slot, on_change: Callable[[], None]) -> object:
+        async with slot():
+            return await self._hold(on_change)
+
+    async def _hold(self, on_change: Callable[[], None]) -> object:
         self.running = True
         on_change()
         try:
@@ -38,7 +45,7 @@ class Pool:
     """Shared pulls with the jobs that they made, in order."""
 
     def __init__(self, limit: int = 3) -> None:
-        self.pulls: SharedPulls[GatedJob] = SharedPulls(limit=limit)
+        self.pulls: SharedPulls[GatedJob, View] = SharedPulls(limit=limit, view=self._view)
         self.jobs: list[GatedJob] = []
         self.seen: list[tuple[str, int | None, int]] = []
 
@@ -48,10 +55,13 @@ class Pool:
             self.jobs[-1].abort_gate.set()
             return self.jobs[-1]
 
-        def show(pull: SharedPull[GatedJob]) -> None:
-            self.seen.append((name, pull.queue_position, len(pull.names)))
+        def show(view: View) -> None:
+            self.seen.append((name, *view))
 
         return asyncio.create_task(self.pulls.join(key, Waiter(name=name, priority=priority, on_change=show), make))
+
+    def _view(self, pull: SharedPull[GatedJob, View]) -> View:
+        return pull.queue_position, len(pull.names)
 
 
 async def settle() -> None:
@@ -217,3 +227,42 @@ class TestQueue:
         for job in pool.jobs:
             job.gate.set()
         assert [await waiters[2], await waiters[4]] == ["done", "done"]
+
+    async def test_a_slot_given_to_one_that_leaves_at_that_moment_is_not_lost(self) -> None:
+        pool = Pool(limit=1)
+        first, leaves, last = pool.join("a", "a"), pool.join("b", "b"), pool.join("c", "c")
+        await settle()
+        pool.jobs[0].gate.set()
+        leaves.cancel()
+        await asyncio.wait({first, leaves})
+        await settle()
+        assert (pool.jobs[1].running, pool.jobs[2].running) == (False, True)
+        pool.jobs[2].gate.set()
+        assert await last == "done"
+        assert pool.pulls.running() == []
+
+
+@dataclass(kw_only=True)
+class PausingJob:
+    """Transfers, pauses until told, and transfers again."""
+
+    pause: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self, slot: Slot, on_change: Callable[[], None]) -> object:
+        async with slot():
+            pass
+        await self.pause.wait()
+        async with slot():
+            return "done"
+
+
+async def test_a_pull_that_pauses_gives_its_slot_to_others() -> None:
+    pulls: SharedPulls[PausingJob, int] = SharedPulls(limit=1, view=lambda pull: len(pull.waiters))
+    jobs = {name: PausingJob() for name in "ab"}
+    waiter = Waiter[int](name="w", priority=1, on_change=lambda _: None)
+    tasks = {name: asyncio.create_task(pulls.join(name, waiter, partial(jobs.__getitem__, name))) for name in "ab"}
+    await settle()
+    jobs["b"].pause.set()
+    assert await asyncio.wait_for(tasks["b"], 5) == "done"
+    jobs["a"].pause.set()
+    assert await asyncio.wait_for(tasks["a"], 5) == "done"

@@ -83,6 +83,11 @@ class PullFold:
         """Whether the layers and their sizes are known from the manifest."""
         return self._plan is not None
 
+    @property
+    def engine_retries(self) -> int:
+        """How often the engine itself began a layer anew, at most, over the layers."""
+        return max((layer.retries for layer in self.layers.values()), default=0)
+
     def last_layer_bytes(self) -> int:
         """Size of the topmost layer that is to be brought: its extraction begins last."""
         return next((layer.size or 0 for layer in reversed(self.layers.values()) if layer.counted), 0)
