@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from datetime import timedelta
 from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -12,6 +13,8 @@ from towline.store.sessions import mark_dispatched, undispatched
 
 _log = logging.getLogger(__name__)
 _EVERY_SECONDS: Final = 2.0
+_PATIENCE: Final = timedelta(seconds=2)
+"""The request that has stored a session starts its workflow itself, and the workflow's first record says so."""
 
 
 async def dispatch_forever(database: Database, orchestrator: Orchestrator) -> None:
@@ -24,10 +27,10 @@ async def dispatch_forever(database: Database, orchestrator: Orchestrator) -> No
         await asyncio.sleep(_EVERY_SECONDS)
 
 
-async def dispatch_once(database: Database, orchestrator: Orchestrator) -> None:
-    """Start the workflows of the sessions that have none yet."""
+async def dispatch_once(database: Database, orchestrator: Orchestrator, *, older_than: timedelta = _PATIENCE) -> None:
+    """Start the workflows of the sessions that were stored so long ago and have none yet."""
     async with database.transaction() as tx:
-        waiting = await undispatched(tx)
+        waiting = await undispatched(tx, older_than=older_than)
     for spec in waiting:
         if not await orchestrator.start(spec):
             return

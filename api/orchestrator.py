@@ -8,9 +8,9 @@ from datetime import timedelta
 from typing import Final, Protocol
 
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities.payloads import data_converter
 from towline.domain.containers import LogPage, ReadLogs
 from towline.domain.progress import PullProgress
 from towline.domain.queues import ActivityName, Signal, container_queue, session_workflow_id
@@ -51,7 +51,7 @@ class Orchestrator(Protocol):
 
 async def lazy_client(address: str, namespace: str) -> Client:
     """A client that does not wait for Temporal: its first call does."""
-    return await Client.connect(address, namespace=namespace, data_converter=pydantic_data_converter, lazy=True)
+    return await Client.connect(address, namespace=namespace, data_converter=data_converter, lazy=True)
 
 
 class TemporalOrchestrator:

@@ -4,9 +4,10 @@ import logging
 from datetime import timedelta
 
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.runtime import Runtime, TelemetryConfig
 from tenacity import AsyncRetrying, before_sleep_log, retry_if_exception_type, wait_exponential
+
+from activities.payloads import data_converter
 
 _log = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ async def connect(address: str, namespace: str, *, identity: str) -> Client:
                 address,
                 namespace=namespace,
                 identity=identity,
-                data_converter=pydantic_data_converter,
+                data_converter=data_converter,
                 runtime=runtime,
             )
     raise AssertionError("tenacity without a stop gives up only by raising")

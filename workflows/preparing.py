@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 from temporalio import workflow
 from temporalio.exceptions import ChildWorkflowError
@@ -100,29 +101,31 @@ class Preparing:
 
     async def _start_kernels(self) -> None:
         self._state.apply_to_all(Status.CREATING)
-        await self._chronicle.write()
-        await self._steps.all_of(
-            [
-                asyncio.create_task(self._start(index))
-                for index, kernel in enumerate(self._state.kernels)
-                if not kernel.started
-            ]
-        )
+        begun: list[int] = []
+        starts = [
+            asyncio.create_task(self._start(index, begun))
+            for index, kernel in enumerate(self._state.kernels)
+            if not kernel.started
+        ]
+        # CREATING is written down while the containers are being made: the record is not on the way to RUNNING.
+        await self._steps.all_of(starts, write_after=lambda: len(begun) == len(starts))
         self._state.apply_to_all(Status.RUNNING)
         self._state.running_since = workflow.now()
         await self._chronicle.write()
 
-    async def _start(self, index: int) -> None:
+    async def _start(self, index: int, begun: list[int]) -> None:
         spec = self._state.spec
         kernel = self._state.kernels[index]
         request = StartContainer(spec=spec, kernel=index, agent_id=kernel.agent_id, image_ref=kernel.image_ref)
-        started: StartedContainer = await workflow.execute_child_workflow(
+        child: workflow.ChildWorkflowHandle[Any, StartedContainer] = await workflow.start_child_workflow(
             WorkflowName.KERNEL_START,
             KernelStartState(request=request),
             id=kernel_start_workflow_id(spec.session_id, index),
             result_type=StartedContainer,
             static_summary=f"kernel {index} on {kernel.agent_id}",
         )
+        begun.append(index)
+        started = await child
         # Also when the end was asked for meanwhile: what has started has to be ended.
         kernel.started = True
         self._state.unwritten.facts.append(

@@ -33,27 +33,35 @@ class Steps:
         limit = options.CAPACITY_RECHECK if timeout_of_wait else timeout
         deadline = None if limit is None else workflow.now() + limit
         while True:
-            await self._chronicle.write()
             if self._state.ending is not None:
                 raise EndedError
+            # What is unwritten at the end of a wait goes with what the story, or the closing, writes next.
             if done():
                 return True
+            await self._chronicle.write()
             left = None if deadline is None else deadline - workflow.now()
             if left is not None and left <= timedelta():
-                return False
+                return done()
             try:
                 await workflow.wait_condition(lambda: done() or self._has_news(), timeout=left)
             except TimeoutError:
                 return done()
 
-    async def all_of(self, tasks: Sequence[asyncio.Task[T]]) -> list[T]:
-        """Wait for all, and return their results in order. When one fails, or the end is asked for, the others are cancelled and waited for, because a pull
-        that still runs, or a start that still may happen, would outlive what was decided.
+    async def all_of(
+        self, tasks: Sequence[asyncio.Task[T]], *, write_after: Callable[[], bool] = lambda: True
+    ) -> list[T]:
+        """Wait for all, and return their results in order. When one fails, or the end is asked for, the others are cancelled
+        and waited for, because a pull that still runs, or a start that still may happen, would outlive what was decided.
 
-        Raises the first failure, or `EndedError`.
+        Nothing is written down before `write_after`. Raises the first failure, or `EndedError`.
         """
+
+        def over() -> bool:
+            return _failure(tasks) is not None or all(task.done() for task in tasks)
+
         try:
-            await self.until(lambda: _failure(tasks) is not None or all(task.done() for task in tasks))
+            await workflow.wait_condition(lambda: write_after() or over() or self._state.ending is not None)
+            await self.until(over)
         except EndedError:
             await announce(self._state, self._chronicle)
             raise

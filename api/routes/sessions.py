@@ -14,7 +14,7 @@ from towline.domain.lifecycle import FINAL, Status
 from towline.domain.queues import Signal
 from towline.domain.sessions import EndRequest, Network
 from towline.errors import FieldProblem, ForbiddenError, InvalidInputError, NotFoundError
-from towline.store.sessions import SessionFilter, create_session, get_session, list_sessions, mark_dispatched
+from towline.store.sessions import SessionFilter, create_session, get_session, list_sessions
 from towline.store.views import SessionView
 
 router = APIRouter(prefix="/v1/sessions", tags=["sessions"], responses=RESPONSES)
@@ -32,9 +32,8 @@ async def create(
     spec = body.spec(session_id=new_session_id(), owner_id=caller.user_id, owner=caller.name)
     async with parts.database.transaction() as tx:
         session_id, is_new = await create_session(tx, spec, idempotency_key=idempotency_key, body_hash=body.hash())
-    if is_new and await parts.orchestrator.start(spec):
-        async with parts.database.transaction() as tx:
-            await mark_dispatched(tx, session_id)
+    if is_new:
+        await parts.orchestrator.start(spec)  # Where Temporal is away, the dispatcher starts it later.
     response.status_code = 201 if is_new else 200
     response.headers["Location"] = f"/v1/sessions/{session_id}"
     return await _answer(parts, session_id)

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
 
+from activities.payloads import data_converter
 from tests.acceptance.stack import RunningStack
 from tests.rig.eventually import eventually
 from tests.rig.faults import FaultRegistry, Throttle
@@ -24,7 +24,7 @@ async def found_by(client: Client, query: str) -> set[str]:
 
 
 async def test_a_pulling_session_can_be_found_and_looked_into(stack: RunningStack, registry: RegistryProcess) -> None:
-    client = await Client.connect(stack.temporal, data_converter=pydantic_data_converter)
+    client = await Client.connect(stack.temporal, data_converter=data_converter)
     layers = (Layer.busybox(), Layer.random(mb=9, seed=610), Layer.random(mb=5, seed=611))
     pushed = push(registry.host, "acceptance/view", "1", ImageRecipe(layers=layers, cmd=("sleep", "60")))
     with FaultRegistry(registry.host) as slow:

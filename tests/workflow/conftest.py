@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.testing import WorkflowEnvironment
 
+from activities.payloads import data_converter
 from tests.workflow.fleet import Fleet, program, register_search_attributes, running_fleet
 from tests.workflow.world import World
 
@@ -13,7 +13,7 @@ from tests.workflow.world import World
 @pytest.fixture
 async def env() -> AsyncIterator[WorkflowEnvironment]:
     started = await WorkflowEnvironment.start_time_skipping(
-        test_server_existing_path=program("temporal-test-server"), data_converter=pydantic_data_converter
+        test_server_existing_path=program("temporal-test-server"), data_converter=data_converter
     )
     async with started:
         await register_search_attributes(started.client)
@@ -28,7 +28,7 @@ def world() -> World:
 @pytest.fixture(scope="session")
 async def dev_env() -> AsyncIterator[WorkflowEnvironment]:
     started = await WorkflowEnvironment.start_local(
-        dev_server_existing_path=program("temporal"), data_converter=pydantic_data_converter
+        dev_server_existing_path=program("temporal"), data_converter=data_converter
     )
     async with started:
         await register_search_attributes(started.client)

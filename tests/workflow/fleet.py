@@ -22,6 +22,7 @@ from towline.domain.sessions import Actor, EndRequest, Resources, SessionSpec
 from workers.agent import agent_workers
 from workers.control import control_worker
 from workers.links import Links
+from workers.sandbox import sandboxed_runner
 from workflows.session import Session
 from workflows.starting import start_session
 
@@ -92,7 +93,7 @@ class Fleet:
 
 def workers_of(client: Client, world: World, agent_ids: tuple[str, ...]) -> list[Worker]:
     """A control worker, and the two workers of each agent."""
-    workers = [control_worker(client, world.records)]
+    workers = [control_worker(client, world.records, runner=sandboxed_runner())]
     for agent_id in agent_ids:
         workers += agent_workers(
             client,

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.testing import WorkflowEnvironment
 
+from activities.payloads import data_converter
 from tests.workflow.fleet import Fleet, program, register_search_attributes, workers_of
 from tests.workflow.scenarios import SCENARIOS, Scenario
 from tests.workflow.world import World
@@ -47,7 +47,7 @@ async def main(names: list[str]) -> None:
     """Record the named scenarios, or all."""
     HISTORIES.mkdir(exist_ok=True)
     async with await WorkflowEnvironment.start_local(
-        dev_server_existing_path=program("temporal"), data_converter=pydantic_data_converter
+        dev_server_existing_path=program("temporal"), data_converter=data_converter
     ) as env:
         await register_search_attributes(env.client)
         for name in names or SCENARIOS:

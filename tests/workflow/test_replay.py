@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 from temporalio.client import WorkflowHistory
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Replayer
 
+from activities.payloads import data_converter
 from tests.workflow.record_histories import HISTORIES
 from tests.workflow.scenarios import SCENARIOS
 from workers.sandbox import sandboxed_runner
@@ -34,7 +34,7 @@ async def test_replays(path: Path) -> None:
     replayer = Replayer(
         workflows=[Session, KernelStart, Agent],
         workflow_runner=sandboxed_runner(),
-        data_converter=pydantic_data_converter,
+        data_converter=data_converter,
     )
     result = await replayer.replay_workflow(history, raise_on_replay_failure=False)
     assert result.replay_failure is None, ADVICE.format(name=path.name) + str(result.replay_failure)
@@ -44,6 +44,6 @@ async def test_a_changed_order_is_noticed() -> None:
     """The test above can fail: a history whose first step is another does not replay."""
     path = HISTORIES / "happy_path.session.json"
     text = path.read_text().replace('"check_image"', '"check_picture"')
-    replayer = Replayer(workflows=[Session], workflow_runner=sandboxed_runner(), data_converter=pydantic_data_converter)
+    replayer = Replayer(workflows=[Session], workflow_runner=sandboxed_runner(), data_converter=data_converter)
     result = await replayer.replay_workflow(WorkflowHistory.from_json("changed", text), raise_on_replay_failure=False)
     assert "Nondeterminism" in str(result.replay_failure)

@@ -43,6 +43,8 @@ class Journal:
         session = await tx.get(SessionRow, session_id, with_for_update=True)
         if session is None:
             return None
+        if session.dispatched_at is None:  # Only the session's workflow writes here.
+            session.dispatched_at = utc_now()
         return cls(tx, session, list((await tx.execute(kernels_of([session_id]))).scalars()))
 
     @property

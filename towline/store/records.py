@@ -41,9 +41,10 @@ class StoreRecords:
             journal = await Journal.open(tx, request.session_id)
             if journal is None:
                 return Placement(never=True, reason=Reason.INTERNAL, message="there is no record of this session")
-            held = await held_by(tx, request.session_id)
-            if held:
-                return Placement(agents=tuple(row.agent_id for row in held))
+            if journal.session.status != Status.PENDING:
+                held = await held_by(tx, request.session_id)
+                if held:
+                    return Placement(agents=tuple(row.agent_id for row in held))
             if journal.is_final:
                 return Placement(never=True, reason=Reason.INTERNAL, message="the session has ended")
             spec = spec_of(journal.session)

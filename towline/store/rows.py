@@ -76,8 +76,8 @@ class TokenRow(SQLModel, table=True):
 
 
 class SessionRow(SQLModel, table=True):
-    """A session. `spec` is what was asked; `status` is the fold of its kernels'; `dispatched_at` None: its workflow has not
-    been started yet."""
+    """A session. `spec` is what was asked; `status` is the fold of its kernels'; `dispatched_at` None: its workflow
+    has not shown itself yet."""
 
     __tablename__ = "sessions"
     __table_args__ = (

@@ -5,7 +5,7 @@ import binascii
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import Select, select, tuple_, update
@@ -122,11 +122,11 @@ async def get_log_tail(tx: AsyncSession, session_id: str, kernel: int) -> LogTai
     return LogTailView(data=row.log_tail, total_bytes=row.log_total_bytes, truncated=row.log_truncated)
 
 
-async def undispatched(tx: AsyncSession, *, limit: int = 100) -> list[SessionSpec]:
-    """Sessions that were stored and whose workflow has not been started, oldest first."""
+async def undispatched(tx: AsyncSession, *, older_than: timedelta, limit: int = 100) -> list[SessionSpec]:
+    """Sessions that were stored so long ago, and whose workflow has not shown itself since, oldest first."""
     query = (
         select(SessionRow)
-        .where(col(SessionRow.dispatched_at).is_(None))
+        .where(col(SessionRow.dispatched_at).is_(None), col(SessionRow.created_at) <= utc_now() - older_than)
         .order_by(col(SessionRow.created_at))
         .limit(limit)
     )

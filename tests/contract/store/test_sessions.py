@@ -120,13 +120,25 @@ class TestDispatching:
         for one in (first, second):
             await create(database, one)
         async with database.transaction() as tx:
-            assert await undispatched(tx) == [first, second]
-            assert await undispatched(tx, limit=1) == [first]
+            assert await undispatched(tx, older_than=timedelta()) == [first, second]
+            assert await undispatched(tx, older_than=timedelta(), limit=1) == [first]
             await mark_dispatched(tx, first.session_id)
         async with database.transaction() as tx:
-            assert await undispatched(tx) == [second]
+            assert await undispatched(tx, older_than=timedelta()) == [second]
             assert (view := await get_session(tx, first.session_id)) is not None
         assert view.dispatched
+
+    async def test_one_that_is_fresh_is_left_to_the_request_that_has_stored_it(self, database: Database) -> None:
+        await create(database, spec())
+        async with database.transaction() as tx:
+            assert await undispatched(tx, older_than=timedelta(minutes=1)) == []
+
+    async def test_a_workflow_shows_itself_by_its_first_record(self, database: Database) -> None:
+        one = spec()
+        await create(database, one)
+        await StoreRecorder(database).place(Place(session_id=one.session_id))
+        async with database.transaction() as tx:
+            assert await undispatched(tx, older_than=timedelta()) == []
 
 
 class TestListing:
