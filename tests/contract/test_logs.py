@@ -48,10 +48,14 @@ async def _read(subject: RealSubject, spec: SessionSpec, offset: int, *, until: 
 
 
 async def test_ten_thousand_lines_of_a_terminal_are_whole(subject: RealSubject) -> None:
-    spec = subject.spec("sh", "-c", _writes(10_000), tty=True)
-    await subject.start(spec)
-    lines = (await subject.log(spec)).split(b"\r\n")
-    assert lines == [*_LOG.split(b"\n")[:10_000], b""]
+    async def check() -> None:
+        spec = subject.spec("sh", "-c", _writes(10_000), tty=True)
+        await subject.start(spec)
+        lines = (await subject.log(spec)).split(b"\r\n")
+        assert lines == [*_LOG.split(b"\n")[:10_000], b""]
+
+    # Several, because an old engine loses the last lines of a followed log only now and then.
+    await asyncio.gather(*(check() for _ in range(4)))
 
 
 async def test_stdout_and_stderr_both_come(subject: RealSubject) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 
 import requests
 from docker.errors import DockerException
+from docker.utils import version_gte
 from urllib3.exceptions import HTTPError
 
 from towline.domain.containers import LogPage, LogTail
@@ -28,6 +29,9 @@ _KEPT_BEHIND_BYTES: Final = 1 << 20
 _AHEAD_BYTES: Final = 1 << 18
 """So much is read before it is asked for; then the stream waits, and with it the engine's reader of the log's file."""
 
+_FOLLOWS_TO_THE_END: Final = "1.42"
+"""API version of Docker 23. Before it, a followed log may end before the container's last lines, which are in the log."""
+
 _STREAMS_MAX: Final = 32
 _IDLE_SECONDS: Final = 30.0
 _NEWS_SECONDS: Final = 1.0
@@ -40,7 +44,9 @@ _CATCH_UP_SECONDS: Final = 8.0
 class _Follower:
     """One open stream, read in a thread of its own. Holds a window; offsets count from the log's first byte."""
 
-    def __init__(self, url: str, api_version: str, container_id: str, *, tty: bool) -> None:
+    def __init__(self, url: str, api_version: str, container_id: str, *, tty: bool, running: bool) -> None:
+        # Opened after the exit, it is read like any file. Followed, its end is no proof: old engines lose the last lines.
+        self._is_conclusive = not running or version_gte(api_version, _FOLLOWS_TO_THE_END)
         self._client, self._sockets = abortable_client(url, api_version)
         self._container_id = container_id
         self._tty = tty
@@ -58,8 +64,11 @@ class _Follower:
     def serves(self, offset: int, *, running: bool) -> bool:
         """Whether a reader at `offset` gets its bytes here. A stream that has ended while the container runs is broken."""
         with self._changed:
-            near = self._start <= offset <= self._end() + _AHEAD_BYTES
-            return near and not self._is_broken and not (self._is_done and running)
+            if self._is_broken or not self._start <= offset <= self._end() + _AHEAD_BYTES:
+                return False
+            if self._is_done and not self._is_conclusive:
+                return not running and offset < self._end()
+            return not (self._is_done and running)
 
     async def page(self, offset: int, limit_bytes: int, *, running: bool) -> LogPage | None:
         """The bytes from `offset` on; None where another reader has drawn the window away meanwhile."""
@@ -72,7 +81,8 @@ class _Follower:
             if offset < self._start:
                 return None
             data = bytes(self._data[offset - self._start : offset - self._start + limit_bytes])
-            at_end = self._is_done and not self._is_broken and offset + len(data) >= self._end()
+            is_whole = self._is_done and self._is_conclusive and not self._is_broken
+            at_end = is_whole and offset + len(data) >= self._end()
         if at_end:
             self.read_to_end.set()
         packed = LogTail.of(data, total_bytes=len(data)).packed
@@ -154,7 +164,7 @@ class LogFollowers:
         while page is None:
             follower = self._near(container_id, offset, running=running)
             if follower is None:
-                follower = _Follower(self._engine.url, version, container_id, tty=tty)
+                follower = _Follower(self._engine.url, version, container_id, tty=tty, running=running)
                 self._followers.append((container_id, follower))
                 self._let_go()
             page = await follower.page(offset, limit_bytes, running=running)
