@@ -66,6 +66,7 @@ class AgentSettings(_Group):
 
     `docker_host`: as in DOCKER_HOST; None follows the environment. `cpu` (cores) and `memory_bytes` override what the
     engine says it has. At most `unique_pulls_max` images are pulled and `starts_in_flight_max` containers started at once.
+    `look_every_seconds`: how often containers and sessions are compared, behind the engine's events.
     """
 
     id: str = Field(default="local", pattern=r"^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$")
@@ -75,6 +76,7 @@ class AgentSettings(_Group):
     labels: Mapping[str, str] = Field(default_factory=dict)
     unique_pulls_max: int = Field(default=3, ge=1, le=100)
     starts_in_flight_max: int = Field(default=3, ge=1, le=100)
+    look_every_seconds: float = Field(default=30.0, ge=1, le=3600)
 
 
 class PullSettings(_Group):

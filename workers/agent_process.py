@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
 from docker.constants import DEFAULT_UNIX_SOCKET
-from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
-from temporalio.client import Client
 
 from towline.domain.records import AgentFacts
 from towline.engine.client import Engine
@@ -20,7 +18,8 @@ from towline.engine.pull_attempts import PullSettings
 from towline.engine.registry import Registries
 from towline.settings import Settings
 from workers.agent import agent_workers
-from workers.connection import connect
+from workers.connection import connect, fleet_id
+from workers.custody import Custody
 from workers.links import Links
 from workers.shutdown import stop_requested
 
@@ -33,11 +32,13 @@ async def run_agent(settings: Settings, agent_id: str) -> None:
     client = await connect(settings.temporal.address, settings.temporal.namespace, identity=f"agent/{agent_id}")
     engine = Engine(settings.agent.docker_host or os.environ.get("DOCKER_HOST") or _default_docker_host())
     registries = Registries(mirrors=engine.hub_mirrors)
-    links = Links(client, agent_id)
+    fleet = await fleet_id(client)
+    custody = Custody(client, agent_id, fleet)
+    links = Links(client, agent_id, on_hello=custody.forget)
     containers = EngineContainers(
         engine=engine,
         agent_id=agent_id,
-        fleet_id=await _fleet_id(client),
+        fleet_id=fleet,
         starts_max=settings.agent.starts_in_flight_max,
     )
     workers = agent_workers(
@@ -48,7 +49,14 @@ async def run_agent(settings: Settings, agent_id: str) -> None:
         facts=_facts(settings, agent_id, engine),
         links=links,
     )
-    watching = asyncio.create_task(ExitWatcher(engine, containers, links.container_exited).run())
+    look_every = settings.agent.look_every_seconds
+    watcher = ExitWatcher(
+        engine, containers, links.container_exited, missing=custody.missing, look_every_seconds=look_every
+    )
+    loops = [
+        asyncio.create_task(watcher.run()),
+        asyncio.create_task(custody.sweep_forever(containers, every_seconds=look_every)),
+    ]
     try:
         async with AsyncExitStack() as stack:
             for worker in workers:
@@ -57,9 +65,11 @@ async def run_agent(settings: Settings, agent_id: str) -> None:
             _log.info("agent %s ready", agent_id)
             await stop.wait()
     finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
+        for loop in loops:
+            loop.cancel()
+        await asyncio.gather(*loops, return_exceptions=True)
         await registries.close()
+        containers.close()
         engine.close()
 
 
@@ -91,9 +101,3 @@ def _facts(settings: Settings, agent_id: str, engine: Engine) -> Callable[[], Aw
 
 def _default_docker_host() -> str:
     return DEFAULT_UNIX_SOCKET.replace("http+unix", "unix")
-
-
-async def _fleet_id(client: Client) -> str:
-    """One per installation: the id of Temporal's namespace, which no other has."""
-    answer = await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
-    return answer.namespace_info.id

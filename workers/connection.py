@@ -3,6 +3,7 @@
 import logging
 from datetime import timedelta
 
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 from temporalio.runtime import Runtime, TelemetryConfig
 from tenacity import AsyncRetrying, before_sleep_log, retry_if_exception_type, wait_exponential
@@ -30,3 +31,9 @@ async def connect(address: str, namespace: str, *, identity: str) -> Client:
                 runtime=runtime,
             )
     raise AssertionError("tenacity without a stop gives up only by raising")
+
+
+async def fleet_id(client: Client) -> str:
+    """One per installation: the id of Temporal's namespace, which no other has."""
+    answer = await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
+    return answer.namespace_info.id

@@ -1,6 +1,7 @@
 """The ways from an agent to the workflows. A workflow that has ended is not an error; Temporal away is waited out."""
 
 import logging
+from collections.abc import Callable
 
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
@@ -23,9 +24,10 @@ def _is_temporal_away(error: BaseException) -> bool:
 class Links:
     """Satisfies the Protocols `SessionSignals`, `KnownExits` and `AgentSignals` of the activities."""
 
-    def __init__(self, client: Client, agent_id: str) -> None:
+    def __init__(self, client: Client, agent_id: str, *, on_hello: Callable[[], None] = lambda: None) -> None:
         self._client = client
         self._agent_id = agent_id
+        self._on_hello = on_hello
 
     async def pull_started(self, workflow_id: str, signal: PullStarted) -> None:
         """Tell a session that its pull has begun."""
@@ -42,6 +44,7 @@ class Links:
 
     async def hello(self, facts: AgentFacts) -> None:
         """Tell the agent's workflow that the agent is here."""
+        self._on_hello()
         await self._signal(agent_workflow_id(self._agent_id), "hello", facts)
 
     async def announce(self) -> None:

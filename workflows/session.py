@@ -165,6 +165,11 @@ class Session:
         """Wakes placement."""
         self._capacity_freed = True
 
+    @workflow.query(name="kernels_on", description="Which kernels have their place on an agent")
+    def kernels_on(self, agent_id: str) -> list[int]:
+        """For an agent that has to know whether a container is wanted there."""
+        return [index for index, kernel in enumerate(self._state.kernels) if kernel.agent_id == agent_id]
+
     @workflow.query(name="exit_of", description="How a kernel ended, as far as the session knows")
     def exit_of(self, kernel: int) -> ContainerExit | None:
         """For an agent that has to know whether a container that it cannot find has run already."""

@@ -22,7 +22,7 @@ from towline.domain.ids import container_name, new_id, new_session_id
 from towline.domain.sessions import Network, Resources, SessionSpec
 from towline.engine.client import Engine
 from towline.engine.containers import EngineContainers
-from towline.engine.exits import ExitWatcher, Expected
+from towline.engine.exits import ExitWatcher, Missing
 
 AGENT_ID = "a1"
 TEXT = "é漢🙂".encode() * 25_000
@@ -156,11 +156,11 @@ class RealSubject(Subject):
 
     @asynccontextmanager
     async def watching(
-        self, *, look_every_seconds: float = 30.0, expected: Expected | None = None
+        self, *, look_every_seconds: float = 30.0, missing: Missing | None = None
     ) -> AsyncIterator[None]:
         """An exit watcher, for as long as the block lasts."""
         watcher = ExitWatcher(
-            self.engine, self.containers, self.ears.on_exit, expected=expected, look_every_seconds=look_every_seconds
+            self.engine, self.containers, self.ears.on_exit, missing=missing, look_every_seconds=look_every_seconds
         )
         task = asyncio.create_task(watcher.run())
         try:
@@ -208,7 +208,9 @@ async def real_subject(
         containers.close()
         engine.close()
         for container in client.containers(all=True):
-            client.remove_container(container["Id"], force=True, v=True)
+            # A removal that a watcher had begun goes on after it.
+            with contextlib.suppress(docker.errors.NotFound):
+                client.remove_container(container["Id"], force=True, v=True)
 
 
 class _FakeHost:

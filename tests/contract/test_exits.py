@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 
 import pytest
@@ -96,10 +96,10 @@ class TestWatch:
         spec, there = classic.spec(), classic.spec("sleep", "60")
         await classic.start(there)
 
-        async def expected() -> set[tuple[str, int]]:
-            return {(spec.session_id, 0), (there.session_id, 0)}
+        async def missing(present: Collection[tuple[str, int]]) -> set[tuple[str, int]]:
+            return {(spec.session_id, 0), (there.session_id, 0)} - set(present)
 
-        async with classic.watching(look_every_seconds=0.3, expected=expected):
+        async with classic.watching(look_every_seconds=0.3, missing=missing):
             exit_ = await classic.ears.first(spec)
         assert exit_.exit_code is None
         assert "gone" in exit_.message

@@ -75,6 +75,7 @@ class Reason(StrEnum):
     CONTAINER_START_FAILED = "container-start-failed"
     CONTAINER_LOST = "container-lost"
     # Ourselves.
+    WORKFLOW_LOST = "workflow-lost"
     INTERNAL = "internal"
 
 

@@ -3,6 +3,8 @@
 from enum import StrEnum
 from typing import Final
 
+from towline.domain.lifecycle import Status
+
 CONTROL_QUEUE: Final = "towline-control"
 
 
@@ -71,6 +73,16 @@ def session_workflow_id(session_id: str) -> str:
 def kernel_start_workflow_id(session_id: str, kernel: int) -> str:
     """Workflow id of the child that starts one kernel: from the session's id, so that code changes never move it."""
     return f"session/{session_id}/kernel/{kernel}/start"
+
+
+OPEN_SESSIONS: Final = f"WorkflowType = '{WorkflowName.SESSION}' AND ExecutionStatus = 'Running'"
+"""Visibility query: the sessions whose workflow is open."""
+
+
+def running_on(agent_id: str) -> str:
+    """Visibility query: the open sessions that run and have a kernel on the agent."""
+    on_agent = f"{SearchAttribute.AGENTS} = '{agent_id}' AND {SearchAttribute.STATUS} = '{Status.RUNNING}'"
+    return f"{OPEN_SESSIONS} AND {on_agent}"
 
 
 def agent_workflow_id(agent_id: str) -> str:

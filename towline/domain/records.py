@@ -87,6 +87,14 @@ class Finished:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Abandon:
+    """The end of a session whose workflow is gone: ERROR, `workflow-lost`, for every kernel that has not ended."""
+
+    session_id: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class AgentFacts:
     """What an agent says of itself. Capacity in cores, bytes and whole GPUs; `platform` as `linux/amd64`."""
 

@@ -25,8 +25,8 @@ OnExit = Callable[[str, ContainerExit], Awaitable[bool]]
 """Told a session's id and how its container ended. True: accepted for good, or of no interest to anybody any more. False, or
 an exception: told again later."""
 
-Expected = Callable[[], Awaitable[Collection[tuple[str, int]]]]
-"""The kernels (session id, index) that are believed to run on this engine."""
+Missing = Callable[[Collection[tuple[str, int]]], Awaitable[Collection[tuple[str, int]]]]
+"""Given the kernels (session id, index) that have a container here: those that are believed to run here and have none."""
 
 LOOK_EVERY_SECONDS: Final = 30.0
 _RECONNECT_SECONDS: Final = 0.5
@@ -40,7 +40,7 @@ _TELLINGS_MAX: Final = 8
 class ExitWatcher:
     """Watches one engine for one agent. Only containers with this agent's labels are looked at.
 
-    Containers that have not been started are left to `start` and `end`. With `expected`, a kernel whose container is missing
+    Containers that have not been started are left to `start` and `end`. With `missing`, a kernel whose container is missing
     for longer than the time between two looks is told as lost.
     """
 
@@ -50,13 +50,13 @@ class ExitWatcher:
         containers: EngineContainers,
         on_exit: OnExit,
         *,
-        expected: Expected | None = None,
+        missing: Missing | None = None,
         look_every_seconds: float = LOOK_EVERY_SECONDS,
     ) -> None:
         self._engine = engine
         self._containers = containers
         self._on_exit = on_exit
-        self._expected = expected
+        self._missing = missing
         self._look_every_seconds = look_every_seconds
         self._missing_since: dict[tuple[str, int], float] = {}
         self._handling: dict[str, asyncio.Task[None]] = {}
@@ -82,8 +82,8 @@ class ExitWatcher:
         for one in ours:
             if one.state in (State.EXITED, State.DEAD):
                 self._begin(Death(container_id=one.container_id, session_id=one.session_id, kernel=one.kernel))
-        if self._expected is not None:
-            await self._tell_lost(frozenset(await self._expected()) - {(one.session_id, one.kernel) for one in ours})
+        if self._missing is not None:
+            await self._tell_lost(frozenset(await self._missing({(one.session_id, one.kernel) for one in ours})))
 
     async def _tell_lost(self, missing: frozenset[tuple[str, int]]) -> None:
         now = time.monotonic()

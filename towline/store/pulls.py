@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlmodel import col
@@ -48,6 +48,19 @@ async def _record_wait(tx: AsyncSession, session_id: str, wait: PullWait) -> Non
     elif row.outcome == PullOutcome.ABORTED and waiters:
         # It was not the last: this one had joined before, and says so only now.
         row.outcome, row.ended_at = PullOutcome.RUNNING, None
+
+
+async def leave_all(tx: AsyncSession, session_id: str) -> None:
+    """The session waits for no pull any more. One that nobody waits for then counts as aborted."""
+    query = select(col(PullWaitRow.pull_id)).where(
+        col(PullWaitRow.session_id) == session_id, col(PullWaitRow.outcome) == _WAITING
+    )
+    for pull_id in sorted((await tx.execute(query)).scalars()):
+        row = (await tx.execute(select(PullRow).where(col(PullRow.id) == pull_id).with_for_update())).scalar_one()
+        wait = (col(PullWaitRow.pull_id) == pull_id, col(PullWaitRow.session_id) == session_id)
+        await tx.execute(update(PullWaitRow).where(*wait).values(outcome=WaitOutcome.LEFT.value, left_at=utc_now()))
+        if row.outcome == PullOutcome.RUNNING and not await _waiters(tx, pull_id):
+            row.outcome, row.ended_at = PullOutcome.ABORTED, utc_now()
 
 
 async def list_pulls(

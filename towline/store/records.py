@@ -6,9 +6,19 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import col
 
 from towline.domain.containers import ContainerExit
-from towline.domain.lifecycle import Reason, Status, Transition
+from towline.domain.lifecycle import FINAL, Reason, Status, Transition
 from towline.domain.placement import Choice, choose
-from towline.domain.records import AgentFacts, Finish, Finished, KernelFacts, Place, Placement, Record, RecordAgent
+from towline.domain.records import (
+    Abandon,
+    AgentFacts,
+    Finish,
+    Finished,
+    KernelFacts,
+    Place,
+    Placement,
+    Record,
+    RecordAgent,
+)
 from towline.store.database import Database
 from towline.store.journal import Journal
 from towline.store.ledger import (
@@ -21,7 +31,7 @@ from towline.store.ledger import (
     rooms,
     who_may_fit,
 )
-from towline.store.pulls import record_waits
+from towline.store.pulls import leave_all, record_waits
 from towline.store.rows import AgentRow, KernelRow, utc_now
 from towline.store.specs import spec_of, wish_of
 
@@ -96,6 +106,29 @@ class StoreRecords:
             await journal.announce()
         # Also when this is a repetition: the first answer may never have arrived.
         return Finished(woken=await self._who_may_fit()) if journal.is_final else Finished()
+
+    async def abandon(self, request: Abandon) -> Finished:
+        """Write the end of a session whose workflow will not do it any more. One that has ended is left as it is."""
+        async with self._database.transaction() as tx:
+            journal = await Journal.open(tx, request.session_id)
+            if journal is None or journal.is_final:
+                return Finished()
+            for index, kernel in journal.kernels.items():
+                if (current := Status(kernel.status)) not in FINAL:
+                    journal.apply(
+                        Transition(
+                            kernel=index,
+                            from_status=current,
+                            to_status=Status.ERROR,
+                            reason=Reason.WORKFLOW_LOST,
+                            message=request.message,
+                        )
+                    )
+            journal.session.reason, journal.session.message = Reason.WORKFLOW_LOST, request.message
+            await leave_all(tx, request.session_id)
+            await give_back(tx, journal)
+            await journal.announce()
+        return Finished(woken=await self._who_may_fit())
 
     async def record_agent(self, request: RecordAgent) -> Finished:
         """Write the agent's presence."""

@@ -48,6 +48,16 @@ _OUTCOMES = _listed(PullOutcome)
 _WAITS = _listed(WaitOutcome)
 
 
+class FleetRow(SQLModel, table=True):
+    """The one fleet whose records these are, by the id of its namespace in Temporal."""
+
+    __tablename__ = "fleet"
+    __table_args__ = (CheckConstraint("one = 1", name="fleet_one"),)
+
+    one: int = Field(default=1, primary_key=True)
+    id: str
+
+
 class UserRow(SQLModel, table=True):
     """Who may do what."""
 

@@ -13,7 +13,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlmodel import col
 
-from towline.domain.lifecycle import Reason, Status
+from towline.domain.lifecycle import FINAL, Reason, Status
 from towline.domain.sessions import SessionSpec
 from towline.errors import ConflictError, FieldProblem, InvalidInputError
 from towline.store.journal import kernels_of
@@ -131,6 +131,15 @@ async def undispatched(tx: AsyncSession, *, older_than: timedelta, limit: int = 
         .limit(limit)
     )
     return [spec_of(row) for row in (await tx.execute(query)).scalars()]
+
+
+async def open_session_ids(tx: AsyncSession) -> set[str]:
+    """The sessions that have a workflow and have not ended."""
+    not_final = [status.value for status in Status if status not in FINAL]
+    query = select(col(SessionRow.id)).where(
+        col(SessionRow.status).in_(not_final), col(SessionRow.dispatched_at).is_not(None)
+    )
+    return set((await tx.execute(query)).scalars())
 
 
 async def mark_dispatched(tx: AsyncSession, session_id: str) -> None:

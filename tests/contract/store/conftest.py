@@ -105,7 +105,7 @@ async def database(postgres_url: str) -> AsyncIterator[Database]:
     """Nothing but one user in it."""
     database = Database.open(postgres_url)
     async with database.transaction() as tx:
-        await tx.execute(text("TRUNCATE users, agents, pulls CASCADE"))
+        await tx.execute(text("TRUNCATE users, agents, pulls, fleet CASCADE"))
         tx.add(UserRow(id=OWNER, name="ann", role="user"))
     yield database
     await database.close()
