@@ -1,4 +1,4 @@
-"""An agent's presence: one long activity that proves that the agent lives."""
+"""An agent's presence: one long activity that proves that the agent lives, and tells how its engine is."""
 
 import asyncio
 import logging
@@ -6,14 +6,18 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from temporalio import activity
+from temporalio.exceptions import ApplicationError
 
 from activities.failures import typed
+from towline.domain.agents import AgentFacts, Attend, EngineDown
 from towline.domain.queues import ActivityName
-from towline.domain.records import AgentFacts
 from towline.errors import EngineError
 
 _log = logging.getLogger(__name__)
 _BEAT_SECONDS: Final = 2.0
+_PROBE_SECONDS: Final = 5.0
+_FAILURES: Final = 2
+"""A single question that an engine did not answer says little of a busy one."""
 
 
 class AgentSignals(Protocol):
@@ -23,36 +27,65 @@ class AgentSignals(Protocol):
         """Say that the agent is here, and what it is."""
         ...
 
+    async def engine_down(self, down: EngineDown) -> None:
+        """Say that the engine does not answer."""
+        ...
+
 
 class PresenceActivities:
-    """The presence of one agent."""
+    """The presence of one life of an agent, its `boot_id`. `facts` asks the engine each time. `on_superseded` is called when
+    another worker has claimed the agent."""
 
     def __init__(
-        self, *, facts: Callable[[], Awaitable[AgentFacts]], signals: AgentSignals, beat_seconds: float = _BEAT_SECONDS
+        self,
+        *,
+        boot_id: str,
+        facts: Callable[[], Awaitable[AgentFacts]],
+        signals: AgentSignals,
+        on_superseded: Callable[[], None] = lambda: None,
+        beat_seconds: float = _BEAT_SECONDS,
+        probe_seconds: float = _PROBE_SECONDS,
     ) -> None:
+        self._boot_id = boot_id
         self._facts = facts
         self._signals = signals
+        self._on_superseded = on_superseded
         self._beat_seconds = beat_seconds
+        self._probe_seconds = probe_seconds
 
     @activity.defn(name=ActivityName.ATTEND)
     @typed
-    async def attend(self) -> None:
-        """Say hello, then heartbeat until the worker stops or the workflow has had enough.
-
-        While the engine is away there is nothing to say hello with: the agent waits for it here, instead of failing and being
-        started again many times a second.
-        """
-        while (facts := await self._facts_now()) is None:
-            activity.heartbeat()
-            await asyncio.sleep(self._beat_seconds)
-        await self._signals.hello(facts)
-        while True:
-            activity.heartbeat()
-            await asyncio.sleep(self._beat_seconds)
-
-    async def _facts_now(self) -> AgentFacts | None:
+    async def attend(self, request: Attend) -> None:
+        """Heartbeat until the worker stops or the workflow has had enough; meanwhile watch the engine."""
+        if request.boot_id != self._boot_id:
+            self._on_superseded()
+            raise ApplicationError("another worker has claimed this agent", non_retryable=True)
+        watching = asyncio.create_task(self._watch_engine())
         try:
-            return await self._facts()
-        except EngineError as error:
-            _log.warning("not attending yet: %s", error.message)
-            return None
+            while not watching.done():
+                activity.heartbeat()
+                await asyncio.wait({watching}, timeout=self._beat_seconds)
+            await watching
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+    async def _watch_engine(self) -> None:
+        """Say hello when the engine answers, or answers something new; say so when it does not answer any more."""
+        said: AgentFacts | None = None
+        failures, is_down = 0, False
+        while True:
+            try:
+                facts = await self._facts()
+            except EngineError as error:
+                failures += 1
+                if failures >= _FAILURES and not is_down:
+                    _log.warning("the engine is down: %s", error.message)
+                    await self._signals.engine_down(EngineDown(boot_id=self._boot_id, message=error.message))
+                    said, is_down = None, True
+            else:
+                failures, is_down = 0, False
+                if facts != said:
+                    await self._signals.hello(facts)
+                    said = facts
+            await asyncio.sleep(self._beat_seconds if failures else self._probe_seconds)

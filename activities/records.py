@@ -4,8 +4,9 @@ from typing import Protocol
 
 from temporalio import activity
 
+from towline.domain.agents import AgentRecorded, RecordAgent
 from towline.domain.queues import ActivityName
-from towline.domain.records import Finish, Finished, Place, Placement, Record, RecordAgent
+from towline.domain.records import Finish, Finished, Place, Placement, Record
 
 
 class Records(Protocol):
@@ -24,8 +25,8 @@ class Records(Protocol):
         is kept, the status stays."""
         ...
 
-    async def record_agent(self, request: RecordAgent) -> Finished:
-        """Write the agent's presence; answers who waits for capacity."""
+    async def record_agent(self, request: RecordAgent) -> AgentRecorded:
+        """Write the agent's presence; answers who waits for capacity, and who is on the agent."""
         ...
 
 
@@ -52,6 +53,6 @@ class RecordActivities:
         return await self._records.finish(request)
 
     @activity.defn(name=ActivityName.RECORD_AGENT)
-    async def record_agent(self, request: RecordAgent) -> Finished:
+    async def record_agent(self, request: RecordAgent) -> AgentRecorded:
         """Write the agent's presence."""
         return await self._records.record_agent(request)

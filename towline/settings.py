@@ -64,16 +64,21 @@ class ApiSettings(_Group):
 class AgentSettings(_Group):
     """One agent worker and its engine.
 
-    `docker_host`: as in DOCKER_HOST; None follows the environment. `cpu` (cores) and `memory_bytes` override what the
-    engine says it has. At most `unique_pulls_max` images are pulled and `starts_in_flight_max` containers started at once.
-    `look_every_seconds`: how often containers and sessions are compared, behind the engine's events.
+    `docker_host`: as in DOCKER_HOST; None follows the environment. `cpu` (cores), `memory_bytes` and `gpu` override what is
+    detected. At most `unique_pulls_max` images are pulled and `starts_in_flight_max` containers started at once.
+    `look_every_seconds`: how often containers and sessions are compared, behind the engine's events. After `grace_seconds` of
+    silence the agent is lost, and after `running_grace_seconds` more the sessions that ran on it are given up.
     """
 
     id: str = Field(default="local", pattern=r"^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$")
     docker_host: str | None = None
     cpu: float | None = Field(default=None, gt=0, le=4096, allow_inf_nan=False)
     memory_bytes: int | None = Field(default=None, gt=0, le=2**50)
+    gpu: int | None = Field(default=None, ge=0, le=64)
     labels: Mapping[str, str] = Field(default_factory=dict)
+    resource_group: str = Field(default="default", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
+    grace_seconds: float = Field(default=20.0, ge=0, le=3600)
+    running_grace_seconds: float = Field(default=300.0, ge=0, le=7 * 24 * 3600)
     unique_pulls_max: int = Field(default=3, ge=1, le=100)
     starts_in_flight_max: int = Field(default=3, ge=1, le=100)
     look_every_seconds: float = Field(default=30.0, ge=1, le=3600)

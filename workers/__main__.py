@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from towline.errors import InvalidInputError
+from towline.errors import ConflictError, InvalidInputError
 from towline.settings import load_settings
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="The processes that poll Temporal.")
@@ -39,12 +39,15 @@ def agent(
 
 
 def main() -> None:
-    """Exit code 2 for settings that are refused, as everywhere."""
+    """Exit code 2 for settings that are refused, as everywhere; 1 for an agent that another worker serves."""
     try:
         app()
     except InvalidInputError as error:
         sys.stderr.write(f"towline: {error.message}\n")
         sys.exit(2)
+    except ConflictError as error:
+        sys.stderr.write(f"towline: {error.message}\n")
+        sys.exit(1)
 
 
 if __name__ == "__main__":

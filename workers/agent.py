@@ -10,8 +10,8 @@ from temporalio.worker import Worker
 from activities.containers import ContainerActivities, Containers
 from activities.images import ImageActivities, Images
 from activities.presence import PresenceActivities
+from towline.domain.agents import AgentFacts
 from towline.domain.queues import container_queue, pull_queue
-from towline.domain.records import AgentFacts
 from workers.links import Links
 
 _HEARTBEAT_THROTTLE: Final = timedelta(milliseconds=50)
@@ -30,13 +30,15 @@ def agent_workers(
     agent_id: str,
     images: Images,
     containers: Containers,
+    boot_id: str,
     facts: Callable[[], Awaitable[AgentFacts]],
     links: Links,
+    on_superseded: Callable[[], None] = lambda: None,
 ) -> tuple[Worker, Worker]:
-    """The two workers of one agent."""
+    """The two workers of one agent, or of one life of it."""
     of_images = ImageActivities(agent_id=agent_id, images=images, signals=links)
     of_containers = ContainerActivities(containers=containers, exits=links)
-    presence = PresenceActivities(facts=facts, signals=links)
+    presence = PresenceActivities(boot_id=boot_id, facts=facts, signals=links, on_superseded=on_superseded)
     pulls = Worker(
         client,
         task_queue=pull_queue(agent_id),

@@ -3,12 +3,13 @@
 import asyncio
 import logging
 import os
+import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
 from docker.constants import DEFAULT_UNIX_SOCKET
 
-from towline.domain.records import AgentFacts
+from towline.domain.agents import AgentFacts, Claim
 from towline.engine.client import Engine
 from towline.engine.containers import EngineContainers
 from towline.engine.exits import ExitWatcher
@@ -16,10 +17,12 @@ from towline.engine.facts import engine_facts, new_boot_id
 from towline.engine.images import EngineImages
 from towline.engine.pull_attempts import PullSettings
 from towline.engine.registry import Registries
+from towline.errors import ConflictError
 from towline.settings import Settings
 from workers.agent import agent_workers
 from workers.connection import connect, fleet_id
 from workers.custody import Custody
+from workers.host import HostHold
 from workers.links import Links
 from workers.shutdown import stop_requested
 
@@ -27,27 +30,42 @@ _log = logging.getLogger(__name__)
 
 
 async def run_agent(settings: Settings, agent_id: str) -> None:
-    """The workers of one agent and its exit watcher, until SIGTERM or SIGINT. Containers go on without it."""
+    """The workers of one agent, its exit watcher and its look for orphans, until SIGTERM or SIGINT. Containers go on without
+    it. Raises `ConflictError` when another worker serves the agent, at once or later."""
     stop = stop_requested()
     client = await connect(settings.temporal.address, settings.temporal.namespace, identity=f"agent/{agent_id}")
-    engine = Engine(settings.agent.docker_host or os.environ.get("DOCKER_HOST") or _default_docker_host())
-    registries = Registries(mirrors=engine.hub_mirrors)
     fleet = await fleet_id(client)
+    hold = HostHold(fleet, agent_id)
+    boot_id = new_boot_id()
     custody = Custody(client, agent_id, fleet)
     links = Links(client, agent_id, on_hello=custody.forget)
+    try:
+        claim = Claim(boot_id=boot_id, where=f"process {os.getpid()} on {socket.gethostname()}", host=hold.host)
+        if await _unless(stop, links.claim(claim)):
+            await _serve(settings, boot_id, custody, links, stop)
+    finally:
+        hold.release()
+
+
+async def _serve(settings: Settings, boot_id: str, custody: Custody, links: Links, stop: asyncio.Event) -> None:
+    engine = Engine(settings.agent.docker_host or os.environ.get("DOCKER_HOST") or _default_docker_host())
+    registries = Registries(mirrors=engine.hub_mirrors)
     containers = EngineContainers(
         engine=engine,
-        agent_id=agent_id,
-        fleet_id=fleet,
+        agent_id=links.agent_id,
+        fleet_id=custody.fleet,
         starts_max=settings.agent.starts_in_flight_max,
     )
+    superseded = asyncio.Event()
     workers = agent_workers(
-        client,
-        agent_id=agent_id,
-        images=_images(settings, agent_id, engine, registries),
+        links.client,
+        agent_id=links.agent_id,
+        images=_images(settings, links.agent_id, engine, registries),
         containers=containers,
-        facts=_facts(settings, agent_id, engine),
+        boot_id=boot_id,
+        facts=_facts(settings, links.agent_id, boot_id, engine),
         links=links,
+        on_superseded=superseded.set,
     )
     look_every = settings.agent.look_every_seconds
     watcher = ExitWatcher(
@@ -61,9 +79,8 @@ async def run_agent(settings: Settings, agent_id: str) -> None:
         async with AsyncExitStack() as stack:
             for worker in workers:
                 await stack.enter_async_context(worker)
-            await links.announce()
-            _log.info("agent %s ready", agent_id)
-            await stop.wait()
+            _log.info("agent %s ready", links.agent_id)
+            await _unless(stop, superseded.wait())
     finally:
         for loop in loops:
             loop.cancel()
@@ -71,6 +88,21 @@ async def run_agent(settings: Settings, agent_id: str) -> None:
         await registries.close()
         containers.close()
         engine.close()
+    if superseded.is_set():
+        raise ConflictError(f"another worker has claimed agent {links.agent_id} while this one was out of sight")
+
+
+async def _unless(stop: asyncio.Event, work: Awaitable[object]) -> bool:
+    """Do it, unless a stop is asked for first. True: it is done. Raises what it raises."""
+    tasks = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    done, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+    if tasks[0] not in done:
+        return False
+    await tasks[0]
+    return True
 
 
 def _images(settings: Settings, agent_id: str, engine: Engine, registries: Registries) -> EngineImages:
@@ -83,17 +115,21 @@ def _images(settings: Settings, agent_id: str, engine: Engine, registries: Regis
     )
 
 
-def _facts(settings: Settings, agent_id: str, engine: Engine) -> Callable[[], Awaitable[AgentFacts]]:
-    boot_id = new_boot_id()
+def _facts(settings: Settings, agent_id: str, boot_id: str, engine: Engine) -> Callable[[], Awaitable[AgentFacts]]:
+    said = settings.agent
 
     async def facts() -> AgentFacts:
         return await engine_facts(
             engine,
             agent_id=agent_id,
             boot_id=boot_id,
-            cpu=settings.agent.cpu,
-            memory_bytes=settings.agent.memory_bytes,
-            labels=dict(settings.agent.labels),
+            cpu=said.cpu,
+            memory_bytes=said.memory_bytes,
+            gpu=said.gpu,
+            labels=dict(said.labels),
+            resource_group=said.resource_group,
+            grace_seconds=said.grace_seconds,
+            running_grace_seconds=said.running_grace_seconds,
         )
 
     return facts

@@ -31,7 +31,7 @@ class Custody:
     def __init__(self, client: Client, agent_id: str, fleet: str) -> None:
         self._client = client
         self._agent_id = agent_id
-        self._fleet = fleet
+        self.fleet = fleet
         self._kernels: dict[str, frozenset[int]] = {}
         self._look_now = asyncio.Event()
 
@@ -58,7 +58,7 @@ class Custody:
 
     async def sweep(self, containers: EngineContainers) -> None:
         """Remove what nobody wants. Where Temporal is not the one that the containers were started for, nothing is."""
-        if await fleet_id(self._client) != self._fleet:
+        if await fleet_id(self._client) != self.fleet:
             _log.error("Temporal has lost its data or is another one: no container is touched; restart this agent")
             return
         await remove_orphans(containers, self.is_wanted)

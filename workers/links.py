@@ -7,12 +7,12 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 from tenacity import AsyncRetrying, before_sleep_log, retry_if_exception, wait_exponential_jitter
 
+from towline.domain.agents import AgentFacts, Claim, EngineDown
 from towline.domain.containers import ContainerExit
 from towline.domain.pulling import PullStarted, PullVerdict
-from towline.domain.queues import Signal, agent_workflow_id, session_workflow_id
-from towline.domain.records import AgentFacts
+from towline.domain.queues import AgentSignal, Signal, agent_workflow_id, session_workflow_id
 from workflows.session import Session
-from workflows.starting import start_agent
+from workflows.starting import claim_agent
 
 _log = logging.getLogger(__name__)
 
@@ -25,8 +25,8 @@ class Links:
     """Satisfies the Protocols `SessionSignals`, `KnownExits` and `AgentSignals` of the activities."""
 
     def __init__(self, client: Client, agent_id: str, *, on_hello: Callable[[], None] = lambda: None) -> None:
-        self._client = client
-        self._agent_id = agent_id
+        self.client = client
+        self.agent_id = agent_id
         self._on_hello = on_hello
 
     async def pull_started(self, workflow_id: str, signal: PullStarted) -> None:
@@ -45,24 +45,28 @@ class Links:
     async def hello(self, facts: AgentFacts) -> None:
         """Tell the agent's workflow that the agent is here."""
         self._on_hello()
-        await self._signal(agent_workflow_id(self._agent_id), "hello", facts)
+        await self._signal(agent_workflow_id(self.agent_id), AgentSignal.HELLO, facts)
 
-    async def announce(self) -> None:
-        """See to it that the agent's workflow runs."""
+    async def engine_down(self, down: EngineDown) -> None:
+        """Tell the agent's workflow that the engine does not answer."""
+        await self._signal(agent_workflow_id(self.agent_id), AgentSignal.ENGINE_DOWN, down)
+
+    async def claim(self, claim: Claim) -> None:
+        """Become the one worker that serves the agent. Raises `ConflictError` while another one does."""
         async for attempt in self._retrying():
             with attempt:
-                await start_agent(self._client, self._agent_id)
+                await claim_agent(self.client, self.agent_id, claim)
 
     async def exit_of(self, session_id: str, kernel: int) -> ContainerExit | None:
         """What the session knows of a kernel's exit."""
-        handle = self._client.get_workflow_handle_for(Session.run, session_workflow_id(session_id))
+        handle = self.client.get_workflow_handle_for(Session.run, session_workflow_id(session_id))
         async for attempt in self._retrying():
             with attempt:
                 return await handle.query(Session.exit_of, kernel)
         raise AssertionError("tenacity without a stop gives up only by raising")
 
     async def _signal(self, workflow_id: str, name: str, payload: object) -> None:
-        handle = self._client.get_workflow_handle(workflow_id)
+        handle = self.client.get_workflow_handle(workflow_id)
         async for attempt in self._retrying():
             with attempt:
                 try:

@@ -1,25 +1,41 @@
-"""An agent's presence as one durable workflow: online while its long activity heartbeats, lost after a grace."""
+"""An agent's presence as one durable workflow: who serves it, whether it lives, and what its sessions have to be told."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError
+from temporalio.exceptions import ActivityError, ApplicationError
 
-from towline.domain.queues import ActivityName, WorkflowName, container_queue
-from towline.domain.records import AgentFacts, Finished, RecordAgent
+from towline.domain.agents import (
+    AgentFacts,
+    AgentRecorded,
+    AgentStatus,
+    Attend,
+    Claim,
+    EngineDown,
+    Leave,
+    RecordAgent,
+    Stay,
+)
+from towline.domain.lifecycle import Reason
+from towline.domain.queues import CLAIM, ActivityName, AgentSignal, Signal, WorkflowName, container_queue
 from workflows import options
-from workflows.chronicle import wake
+from workflows.chronicle import tell, wake
 
 
 @dataclass(kw_only=True)
 class AgentState:
-    """The workflow's whole state. `facts` None: the agent has not said hello yet. `grace`: from silence to lost."""
+    """The workflow's whole state. `claim`: who serves the agent. `facts` None: it has not said hello yet. `away_at`: when, if
+    nothing is heard, it counts as away; `told`: its sessions know that it does."""
 
     agent_id: str
+    claim: Claim | None = None
     facts: AgentFacts | None = None
-    online: bool = False
-    grace: timedelta = options.AGENT_LOST_GRACE
+    status: AgentStatus = AgentStatus.LOST
+    message: str = ""
+    away_at: datetime | None = None
+    told: bool = False
 
 
 @workflow.defn(name=WorkflowName.AGENT)
@@ -29,51 +45,134 @@ class Agent:
     @workflow.init
     def __init__(self, state: AgentState) -> None:
         self._state = state
-        self._unrecorded = False
+        self._attended = False
+        self._said: AgentFacts | EngineDown | None = None
 
     @workflow.run
     async def run(self, state: AgentState) -> None:
         """Runs for as long as there is an agent with this id."""
+        await workflow.wait_condition(lambda: self._state.claim is not None)
         while not workflow.info().is_continue_as_new_suggested():
-            attending = workflow.start_activity(
-                ActivityName.ATTEND, task_queue=container_queue(self._state.agent_id), **options.ATTEND
-            )
-            await self._follow(attending)
+            await self._be_attended(self._served_by())
         await workflow.wait_condition(workflow.all_handlers_finished)
         workflow.continue_as_new(self._state)
 
-    async def _follow(self, attending: workflow.ActivityHandle[None]) -> None:
-        # Whoever was online has stopped attending just now: a new worker may fetch the activity within the grace.
-        grace = self._state.grace if self._state.online else None
-        while not attending.done():
-            try:
-                await workflow.wait_condition(lambda: attending.done() or self._unrecorded, timeout=grace)
-            except TimeoutError:
-                await self._record(online=False)
-            if self._unrecorded:
-                self._unrecorded = False
-                await self._record(online=True)
-            grace = None
+    async def _be_attended(self, claim: Claim) -> None:
+        """One long activity on the agent: its heartbeats are the sign of life. Returns when they end, or another worker has
+        the claim."""
+        attending = workflow.start_activity(
+            ActivityName.ATTEND,
+            Attend(boot_id=claim.boot_id),
+            task_queue=container_queue(self._state.agent_id),
+            **options.ATTEND,
+        )
+        while not attending.done() and self._served_by() is claim:
+            await self._until(lambda: attending.done() or self._served_by() is not claim or self._said is not None)
+            await self._follow()
+        attending.cancel()
         try:
             await attending
         except ActivityError as error:
-            workflow.logger.info("agent %s stopped attending: %s", self._state.agent_id, error.cause)
+            workflow.logger.info("agent %s: %s attends no more: %s", self._state.agent_id, claim.where, error.cause)
+        self._attended = False
+        self._go_away()
 
-    async def _record(self, *, online: bool) -> None:
-        if self._state.facts is None:
+    async def _until(self, happened: Callable[[], bool]) -> None:
+        left = None if self._state.away_at is None else max(self._state.away_at - workflow.now(), timedelta())
+        try:
+            await workflow.wait_condition(happened, timeout=left)
+        except TimeoutError:
             return
-        self._state.online = online
-        workflow.set_current_details("online" if online else "**lost**")
-        finished: Finished = await workflow.execute_local_activity(
+
+    async def _follow(self) -> None:
+        said, self._said = self._said, None
+        if isinstance(said, AgentFacts):
+            await self._come_back(said)
+        elif said is not None:
+            self._go_away()
+            await self._record(AgentStatus.ENGINE_DOWN, said.message)
+        if self._state.away_at is not None and workflow.now() >= self._state.away_at:
+            await self._be_away()
+
+    async def _come_back(self, facts: AgentFacts) -> None:
+        self._state.facts = facts
+        self._state.away_at = None
+        recorded = await self._record(AgentStatus.ONLINE, "")
+        if self._state.told:
+            self._state.told = False
+            stay = Stay(agent_id=self._state.agent_id, reason=Reason.AGENT_LOST)
+            await tell(recorded.sessions, Signal.AGENT_STAY, stay)
+
+    def _go_away(self) -> None:
+        """Silence, or an engine that does not answer: within the grace it may be over."""
+        facts = self._state.facts
+        if facts is not None and self._state.away_at is None and self._state.status is not AgentStatus.LOST:
+            self._state.away_at = workflow.now() + timedelta(seconds=facts.grace_seconds)
+
+    async def _be_away(self) -> None:
+        self._state.away_at = None
+        if self._attended:
+            recorded = await self._record(AgentStatus.ENGINE_DOWN, self._state.message)
+        else:
+            recorded = await self._record(AgentStatus.LOST, "nothing is heard of its worker")
+        if not self._state.told:
+            self._state.told = True
+            await tell(recorded.sessions, Signal.AGENT_LEAVE, self._lost())
+
+    def _lost(self) -> Leave:
+        running_grace = self._state.facts.running_grace_seconds if self._state.facts else 0.0
+        return Leave(
+            agent_id=self._state.agent_id,
+            reason=Reason.AGENT_LOST,
+            message=f"agent {self._state.agent_id} is {self._state.status}: {self._state.message}",
+            deadline=workflow.now() + timedelta(seconds=running_grace),
+        )
+
+    async def _record(self, status: AgentStatus, message: str) -> AgentRecorded:
+        self._state.status, self._state.message = status, message
+        workflow.set_current_details(f"**{status}** {message}".rstrip())
+        if self._state.facts is None:
+            return AgentRecorded()
+        recorded: AgentRecorded = await workflow.execute_local_activity(
             ActivityName.RECORD_AGENT,
-            RecordAgent(facts=self._state.facts, online=online),
-            result_type=Finished,
+            RecordAgent(facts=self._state.facts, status=status, message=message),
+            result_type=AgentRecorded,
             **options.RECORDS,
         )
-        await wake(finished)
+        await wake(recorded.woken)
+        return recorded
 
-    @workflow.signal(name="hello", description="The agent is here, and says what it is")
+    def _served_by(self) -> Claim:
+        if self._state.claim is None:
+            raise RuntimeError("an agent is attended only after a claim")
+        return self._state.claim
+
+    @workflow.update(name=CLAIM, description="A worker wants to serve the agent")
+    async def take_claim(self, claim: Claim) -> None:
+        """Accepted, or refused with the type `conflict` because another worker serves the agent and lives. To know that can
+        take as long as a heartbeat's time-out."""
+        held = self._state.claim
+        is_rival = held is not None and held.boot_id != claim.boot_id and not (held.host and held.host == claim.host)
+        if is_rival:
+            try:
+                await workflow.wait_condition(lambda: not self._attended, timeout=options.CLAIM_PATIENCE)
+            except TimeoutError:
+                message = f"agent {self._state.agent_id} is served by {self._served_by().where}, which is alive"
+                raise ApplicationError(message, type="conflict", non_retryable=True) from None
+        self._state.claim = claim
+
+    @workflow.signal(name=AgentSignal.HELLO, description="The agent is here, and says what it is")
     def hello(self, facts: AgentFacts) -> None:
-        """From the agent's worker, each time it begins to attend."""
-        self._state.facts = facts
-        self._unrecorded = True
+        """From the agent's worker, each time it begins to attend, and when what it says has changed."""
+        self._hear(facts)
+
+    @workflow.signal(name=AgentSignal.ENGINE_DOWN, description="The agent cannot use its engine")
+    def engine_down(self, down: EngineDown) -> None:
+        """From the agent's worker, until the next hello."""
+        self._hear(down)
+
+    def _hear(self, said: AgentFacts | EngineDown) -> None:
+        # Another worker may have the claim by now: what a former one says counts no more.
+        if self._state.claim is not None and self._state.claim.boot_id == said.boot_id:
+            self._attended = True
+            self._said = said

@@ -1,5 +1,7 @@
 """Writing down what the session workflow has decided: records, search attributes, current details."""
 
+from collections.abc import Iterable
+
 from temporalio import workflow
 
 from towline.domain.lifecycle import Status, Transition
@@ -59,7 +61,7 @@ class Chronicle:
         finished: Finished = await workflow.execute_local_activity(
             ActivityName.FINISH, finish, result_type=Finished, **options.RECORDS
         )
-        await wake(finished)
+        await wake(finished.woken)
 
     def _show(self) -> None:
         changes = self._display.changes(self._state)
@@ -68,12 +70,17 @@ class Chronicle:
         workflow.set_current_details(details_of(self._state))
 
 
-async def wake(finished: Finished) -> None:
-    """Signal the sessions that wait for capacity. One that has ended meanwhile is passed over."""
-    for session_id in finished.woken:
+async def wake(session_ids: Iterable[str]) -> None:
+    """Signal the sessions that wait for capacity."""
+    await tell(session_ids, Signal.CAPACITY_FREED)
+
+
+async def tell(session_ids: Iterable[str], signal: Signal, *what: object) -> None:
+    """Signal sessions, one after the other. One that has ended meanwhile is passed over."""
+    for session_id in session_ids:
         handle = workflow.get_external_workflow_handle(session_workflow_id(session_id))
         try:
-            await handle.signal(Signal.CAPACITY_FREED)
+            await handle.signal(signal, args=what)
         except Exception as error:
             # Its workflow has ended, or is not started yet and will place itself when it is.
-            workflow.logger.info("could not wake %s: %s", session_id, error)
+            workflow.logger.info("could not tell %s: %s", session_id, error)

@@ -11,7 +11,9 @@ AGENT_PATIENCE: Final = timedelta(minutes=15)
 
 PULL_HEARTBEAT_TIMEOUT: Final = timedelta(seconds=10)
 ATTEND_HEARTBEAT_TIMEOUT: Final = timedelta(seconds=10)
-AGENT_LOST_GRACE: Final = timedelta(seconds=20)
+CLAIM_PATIENCE: Final = ATTEND_HEARTBEAT_TIMEOUT + timedelta(seconds=5)
+"""By then a worker that is dead has missed a heartbeat."""
+
 CAPACITY_RECHECK: Final = timedelta(minutes=2)
 """A waiting session is woken when capacity is freed; this is the reconciliation behind that."""
 

@@ -1,14 +1,15 @@
 """Starting workflows from outside: the one place that knows their arguments."""
 
-from datetime import timedelta
+from typing import Any
 
-from temporalio.client import Client
+from temporalio.client import Client, WithStartWorkflowOperation, WorkflowUpdateFailedError
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
-from towline.domain.queues import CONTROL_QUEUE, WorkflowName, agent_workflow_id, session_workflow_id
+from towline.domain.agents import Claim
+from towline.domain.queues import CLAIM, CONTROL_QUEUE, WorkflowName, agent_workflow_id, session_workflow_id
 from towline.domain.sessions import SessionSpec
-from workflows import options
+from towline.errors import ConflictError
 from workflows.agent import AgentState
 from workflows.display import attributes_at_start, summary_of
 from workflows.state import SessionState
@@ -33,13 +34,20 @@ async def start_session(client: Client, spec: SessionSpec) -> None:
         return
 
 
-async def start_agent(client: Client, agent_id: str, *, grace: timedelta = options.AGENT_LOST_GRACE) -> None:
-    """See to it that the agent's workflow runs. Raises `temporalio.service.RPCError` when Temporal does not answer."""
-    await client.start_workflow(
+async def claim_agent(client: Client, agent_id: str, claim: Claim) -> None:
+    """See to it that the agent's workflow runs, and that this worker is the one that serves the agent.
+
+    Raises `ConflictError` when another worker does, and `temporalio.service.RPCError` when Temporal does not answer.
+    """
+    start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
         WorkflowName.AGENT,
-        AgentState(agent_id=agent_id, grace=grace),
+        AgentState(agent_id=agent_id),
         id=agent_workflow_id(agent_id),
         task_queue=CONTROL_QUEUE,
         id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
         static_summary=f"agent {agent_id}",
     )
+    try:
+        await client.execute_update_with_start_workflow(CLAIM, claim, start_workflow_operation=start, id=claim.boot_id)
+    except WorkflowUpdateFailedError as error:
+        raise ConflictError(f"{error.cause}; stop it, or choose another id") from error

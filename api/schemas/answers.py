@@ -6,6 +6,7 @@ from datetime import datetime
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from api.tasks import TaskStatus
+from towline.domain.agents import AgentEvent, AgentStatus
 from towline.domain.lifecycle import Reason, Status
 from towline.domain.progress import PullProgress
 from towline.domain.pulling import PullOutcome, WaitOutcome
@@ -105,12 +106,24 @@ class EventPage(BaseModel):
     events: list[EventAnswer]
 
 
+class AgentEventAnswer(_Answer):
+    """What happened to an agent, or was done to it by `actor`."""
+
+    at: datetime
+    kind: AgentEvent
+    message: str
+    actor: str | None
+
+
 class AgentAnswer(_Answer):
-    """An agent, its capacity and what is free of it."""
+    """An agent, its capacity and what is free of it. `message`: why it is not ONLINE. `events`: its newest ones, where one
+    agent is asked for."""
 
     id: str
-    status: str
+    status: AgentStatus
+    message: str
     cordoned: bool
+    drain_deadline: datetime | None
     cpu: float
     memory_bytes: int
     gpu: int
@@ -121,8 +134,10 @@ class AgentAnswer(_Answer):
     engine_version: str
     store_kind: str
     labels: dict[str, str]
+    resource_group: str
     boot_id: str
     seen_at: datetime
+    events: list[AgentEventAnswer]
 
 
 class AgentList(BaseModel):

@@ -6,12 +6,13 @@ from typing import Any
 
 from tests.api.conftest import Served
 from tests.api.test_sessions import FACTS
+from towline.domain.agents import RecordAgent
 from towline.domain.ids import new_id
 from towline.domain.lifecycle import Reason, Status, Transition
 from towline.domain.progress import PullPhase, PullProgress
 from towline.domain.pulling import PullOutcome, PullReport, PullWait, WaitOutcome
 from towline.domain.queues import Signal
-from towline.domain.records import Place, Record, RecordAgent
+from towline.domain.records import Place, Record
 from towline.store.records import StoreRecords
 
 BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -29,7 +30,7 @@ async def waits(served: Served, session: dict[str, Any], report: PullReport, out
 
 async def is_pulling(served: Served, session: dict[str, Any]) -> None:
     records = StoreRecords(served.database)
-    await records.record_agent(RecordAgent(facts=FACTS, online=True))
+    await records.record_agent(RecordAgent(facts=FACTS))
     await records.place(Place(session_id=session["id"]))
     step = Transition(kernel=0, from_status=Status.PREPARING, to_status=Status.PULLING)
     await records.record(Record(session_id=session["id"], transitions=(step,)))
@@ -120,7 +121,7 @@ async def test_cancelling_a_pull_ends_every_waiter_with_who_and_why(served: Serv
 
 class TestCheckAndPull:
     async def test_answers_task_ids_at_once(self, served: Served) -> None:
-        await StoreRecords(served.database).record_agent(RecordAgent(facts=FACTS, online=True))
+        await StoreRecords(served.database).record_agent(RecordAgent(facts=FACTS))
         answer = await served.admin.post("/v1/images/check-and-pull", json={"agents": ["a1"], "image": "busybox"})
         assert answer.status_code == 202
         [task_id] = answer.json()["task_ids"]
@@ -128,7 +129,7 @@ class TestCheckAndPull:
 
     async def test_refuses_agents_that_do_not_exist(self, served: Served) -> None:
         body = {"agents": ["a1", "nobody"], "image": "busybox"}
-        await StoreRecords(served.database).record_agent(RecordAgent(facts=FACTS, online=True))
+        await StoreRecords(served.database).record_agent(RecordAgent(facts=FACTS))
         answer = await served.admin.post("/v1/images/check-and-pull", json=body)
         assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "agents.1")
         assert not served.tasks.tasks

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from tests.api.conftest import Served
+from towline.domain.agents import AgentFacts, RecordAgent
 from towline.domain.containers import ContainerExit, LogPage, LogTail
 from towline.domain.lifecycle import Reason, Status, Transition
 from towline.domain.queues import Signal
-from towline.domain.records import AgentFacts, Finish, Place, Record, RecordAgent
+from towline.domain.records import Finish, Place, Record
 from towline.store.records import StoreRecords
 
 FACTS = AgentFacts(agent_id="a1", boot_id="b", cpu=64.0, memory_bytes=1 << 40, platform="linux/amd64")
@@ -21,7 +22,7 @@ FACTS = AgentFacts(agent_id="a1", boot_id="b", cpu=64.0, memory_bytes=1 << 40, p
 async def run_to_the_end(served: Served, session_id: str, *, log: bytes = b"") -> None:
     """The records as the workflow would write them."""
     records = StoreRecords(served.database)
-    await records.record_agent(RecordAgent(facts=FACTS, online=True))
+    await records.record_agent(RecordAgent(facts=FACTS))
     await records.place(Place(session_id=session_id))
     path = [Status.PREPARING, Status.PREPARED, Status.CREATING, Status.RUNNING]
     steps = [Transition(kernel=0, from_status=a, to_status=b) for a, b in itertools.pairwise(path)]
@@ -182,7 +183,7 @@ class TestReading:
     async def test_a_character_split_between_live_pages_is_whole(self, served: Served) -> None:
         view = await served.create()
         records = StoreRecords(served.database)
-        await records.record_agent(RecordAgent(facts=FACTS, online=True))
+        await records.record_agent(RecordAgent(facts=FACTS))
         await records.place(Place(session_id=view["id"]))
         path = [Status.PREPARING, Status.PREPARED, Status.CREATING, Status.RUNNING]
         steps = [Transition(kernel=0, from_status=a, to_status=b) for a, b in itertools.pairwise(path)]
@@ -195,7 +196,7 @@ class TestReading:
 
     async def test_an_agent_shows_what_is_free(self, served: Served) -> None:
         facts = replace(FACTS, agent_id="a2")
-        await StoreRecords(served.database).record_agent(RecordAgent(facts=facts, online=True))
+        await StoreRecords(served.database).record_agent(RecordAgent(facts=facts))
         agent = (await served.user.get("/v1/agents/a2")).json()
         assert (agent["status"], agent["cpu"], agent["cpu_free"]) == ("ONLINE", 64.0, 64.0)
         assert (await served.user.get("/v1/agents/none")).status_code == 404

@@ -5,11 +5,12 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from towline.domain.agents import AgentRecorded, AgentStatus, RecordAgent
 from towline.domain.containers import ContainerExit
 from towline.domain.lifecycle import FINAL, Reason, Status, Transition, advance, may_advance, session_status_of
 from towline.domain.placement import AgentRoom, Wish, choose, who_fits
 from towline.domain.pulling import PullWait
-from towline.domain.records import Finish, Finished, KernelFacts, Note, Place, Placement, Record, RecordAgent
+from towline.domain.records import Finish, Finished, KernelFacts, Note, Place, Placement, Record
 from towline.domain.sessions import Resources, SessionSpec
 from towline.store.specs import wish_of
 from towline.store.views import EventView, KernelView, LogTailView, SessionView
@@ -240,13 +241,17 @@ class MemoryRecords:
             session.give_back()
         return Finished(woken=self._who_may_fit())
 
-    async def record_agent(self, request: RecordAgent) -> Finished:
+    async def record_agent(self, request: RecordAgent) -> AgentRecorded:
         """Write the agent's presence."""
         facts = request.facts
         known = self._agents.get(facts.agent_id)
-        if known is not None and not request.online:
+        sessions = tuple(
+            sorted(one for one, session in self._sessions.items() if facts.agent_id in session.held.values())
+        )
+        online = request.status is AgentStatus.ONLINE
+        if known is not None and not online:
             self._agents[facts.agent_id] = replace(known, online=False)
-            return Finished()
+            return AgentRecorded(sessions=sessions)
         self._agents[facts.agent_id] = AgentRoom(
             agent_id=facts.agent_id,
             platform=facts.platform,
@@ -256,9 +261,9 @@ class MemoryRecords:
             cpu_free=facts.cpu,
             memory_bytes_free=facts.memory_bytes,
             gpu_free=facts.gpu,
-            online=request.online,
+            online=online,
         )
-        return Finished(woken=self._who_may_fit()) if request.online else Finished()
+        return AgentRecorded(woken=self._who_may_fit() if online else (), sessions=sessions)
 
     def _waiting(self) -> list[_Session]:
         waiting = [session for session in self._sessions.values() if session.waits_for_room]

@@ -100,7 +100,8 @@ def workers_of(client: Client, world: World, agent_ids: tuple[str, ...]) -> list
             agent_id=agent_id,
             images=world.images,
             containers=world.containers,
-            facts=world.agent_facts,
+            boot_id="boot",
+            facts=world.facts_of(agent_id, "boot"),
             links=Links(client, agent_id),
         )
     return workers

@@ -1,15 +1,16 @@
 """A small world for workflow tests: what agents and records would do, with gates that a test opens."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from towline.domain.agents import AgentFacts, AgentRecorded, RecordAgent
 from towline.domain.containers import ContainerExit, EndContainer, LogPage, ReadLogs, StartContainer, StartedContainer
 from towline.domain.lifecycle import FINAL, Reason, Status, Transition, session_status_of
 from towline.domain.progress import PullPhase, PullProgress, Verdict
 from towline.domain.pulling import CheckAndPull, CheckImage, ImageCheck, PulledImage, PullWait
-from towline.domain.records import AgentFacts, Finish, Finished, Note, Place, Placement, Record, RecordAgent
+from towline.domain.records import Finish, Finished, Note, Place, Placement, Record
 from towline.errors import EngineError
 
 DIGEST = "sha256:" + "a" * 64
@@ -148,9 +149,9 @@ class FakeRecords:
         self.holding.discard(request.session_id)
         return Finished(woken=tuple(self.waiting[:1]))
 
-    async def record_agent(self, request: RecordAgent) -> Finished:
+    async def record_agent(self, request: RecordAgent) -> AgentRecorded:
         self.agents_seen.append(request)
-        return Finished()
+        return AgentRecorded(sessions=tuple(sorted(self.holding)) if request.facts.agent_id in self.agents else ())
 
     def _apply(self, session_id: str, steps: tuple[Transition, ...]) -> None:
         kernels = self.statuses.setdefault(session_id, {})
@@ -169,9 +170,21 @@ class World:
     images: FakeImages = field(default_factory=FakeImages)
     containers: FakeContainers = field(default_factory=FakeContainers)
     records: FakeRecords = field(default_factory=FakeRecords)
-    facts: AgentFacts = field(
-        default_factory=lambda: AgentFacts(agent_id="a1", boot_id="b", cpu=2.0, memory_bytes=1 << 30)
-    )
+    engine_failure: EngineError | None = None
+    grace_seconds: float = 0.3
 
-    async def agent_facts(self) -> AgentFacts:
-        return self.facts
+    def facts_of(self, agent_id: str, boot_id: str) -> Callable[[], Awaitable[AgentFacts]]:
+        """What the agent's engine answers: fails with `engine_failure`, while there is one."""
+
+        async def facts() -> AgentFacts:
+            if self.engine_failure is not None:
+                raise self.engine_failure
+            return AgentFacts(
+                agent_id=agent_id,
+                boot_id=boot_id,
+                cpu=2.0,
+                memory_bytes=1 << 30,
+                grace_seconds=self.grace_seconds,
+            )
+
+        return facts

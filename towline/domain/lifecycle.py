@@ -45,6 +45,7 @@ class Reason(StrEnum):
     # Placement.
     CANNOT_EVER_FIT = "cannot-ever-fit"
     AGENT_LOST = "agent-lost"
+    AGENT_DRAINED = "agent-drained"
     # The image.
     IMAGE_NOT_FOUND = "image-not-found"
     ACCESS_DENIED = "access-denied"

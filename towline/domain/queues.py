@@ -18,6 +18,21 @@ class Signal(StrEnum):
     PULL_STARTED = "pull_started"
     PULL_VERDICT = "pull_verdict"
     CAPACITY_FREED = "capacity_freed"
+    AGENT_LEAVE = "agent_leave"
+    AGENT_STAY = "agent_stay"
+
+
+class AgentSignal(StrEnum):
+    """Signals of the agent workflow."""
+
+    HELLO = "hello"
+    ENGINE_DOWN = "engine_down"
+    DRAIN = "drain"
+    UNCORDON = "uncordon"
+
+
+CLAIM: Final = "claim"
+"""The agent workflow's update: a worker wants to serve the agent."""
 
 
 class SearchAttribute(StrEnum):

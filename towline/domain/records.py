@@ -1,6 +1,6 @@
 """What is asked of the records, and what they answer."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
 from towline.domain.containers import ContainerExit
@@ -92,26 +92,3 @@ class Abandon:
 
     session_id: str
     message: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class AgentFacts:
-    """What an agent says of itself. Capacity in cores, bytes and whole GPUs; `platform` as `linux/amd64`."""
-
-    agent_id: str
-    boot_id: str
-    cpu: float
-    memory_bytes: int
-    gpu: int = 0
-    platform: str = ""
-    engine_version: str = ""
-    store_kind: str = ""
-    labels: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RecordAgent:
-    """An agent's presence: `online` with its facts, or lost."""
-
-    facts: AgentFacts
-    online: bool

@@ -114,10 +114,14 @@ class Engine:
         registries = (await self.info()).get("RegistryConfig") or {}
         return tuple(registries.get("Mirrors") or ())
 
+    async def probe(self) -> None:
+        """Ask what a hung engine does not answer (its `_ping` would answer all the same). Raises `EngineError`."""
+        await self.call(lambda client: client.networks(), timeout_seconds=PROBE_TIMEOUT_SECONDS)
+
     async def responds(self) -> bool:
-        """Whether the engine answers a question that a hung one does not (its `_ping` would answer all the same)."""
+        """Whether the engine answers a probe."""
         try:
-            await self.call(lambda client: client.networks(), timeout_seconds=PROBE_TIMEOUT_SECONDS)
+            await self.probe()
         except EngineError:
             return False
         return True

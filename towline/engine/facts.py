@@ -2,12 +2,21 @@
 
 import uuid
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 
-from towline.domain.records import AgentFacts
+from towline.domain.agents import AgentFacts
 from towline.engine.client import Engine, store_kind_of
 
 _GPU_RUNTIME: Final = "nvidia"
+
+
+class Said(TypedDict, total=False):
+    """What the agent's settings say of it."""
+
+    labels: dict[str, str]
+    resource_group: str
+    grace_seconds: float
+    running_grace_seconds: float
 
 
 async def engine_facts(
@@ -18,10 +27,12 @@ async def engine_facts(
     cpu: float | None = None,
     memory_bytes: int | None = None,
     gpu: int | None = None,
-    labels: dict[str, str] | None = None,
     devices: Path = Path("/dev"),
+    **said: Unpack[Said],
 ) -> AgentFacts:
-    """Detected capacity, or what was set (cores, bytes, whole GPUs). Raises `EngineError`."""
+    """Detected capacity, or what was set (cores, bytes, whole GPUs); `said` as it is. Raises `EngineError` when the engine
+    does not answer now, whatever it has answered before."""
+    await engine.probe()
     info = await engine.info()
     return AgentFacts(
         agent_id=agent_id,
@@ -32,7 +43,7 @@ async def engine_facts(
         platform=await engine.platform(),
         engine_version=str(info.get("ServerVersion", "")),
         store_kind=store_kind_of(info),
-        labels=labels or {},
+        **said,
     )
 
 

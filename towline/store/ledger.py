@@ -8,6 +8,7 @@ from sqlalchemy import Select, and_, func, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlmodel import col
 
+from towline.domain.agents import AgentStatus
 from towline.domain.lifecycle import FINAL, Reason, Status
 from towline.domain.placement import AgentRoom, Wish, who_fits
 from towline.domain.sessions import Resources
@@ -66,7 +67,7 @@ def _room(agent: AgentRow, cpu: float, memory_bytes: int, gpu: int) -> AgentRoom
         cpu_free=agent.cpu - float(cpu),
         memory_bytes_free=agent.memory_bytes - int(memory_bytes),
         gpu_free=agent.gpu - int(gpu),
-        online=agent.status == "ONLINE",
+        online=agent.status == AgentStatus.ONLINE,
         cordoned=agent.cordoned,
     )
 
@@ -79,6 +80,13 @@ async def held_by(tx: AsyncSession, session_id: str) -> list[LedgerRow]:
         .order_by(col(LedgerRow.kernel))
     )
     return list((await tx.execute(query)).scalars())
+
+
+async def sessions_on(tx: AsyncSession, agent_id: str) -> tuple[str, ...]:
+    """The sessions that hold something of the agent, by id."""
+    held = (col(LedgerRow.agent_id) == agent_id, col(LedgerRow.freed_at).is_(None))
+    query = select(col(LedgerRow.session_id)).where(*held).distinct().order_by(col(LedgerRow.session_id))
+    return tuple((await tx.execute(query)).scalars())
 
 
 def reserve(tx: AsyncSession, session_id: str, agents: Sequence[str], each: Resources) -> None:

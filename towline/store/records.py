@@ -2,23 +2,12 @@
 
 import asyncio
 
-from sqlalchemy.dialects.postgresql import insert
-from sqlmodel import col
-
+from towline.domain.agents import AgentRecorded, AgentStatus, RecordAgent
 from towline.domain.containers import ContainerExit
 from towline.domain.lifecycle import FINAL, Reason, Status, Transition
 from towline.domain.placement import Choice, choose
-from towline.domain.records import (
-    Abandon,
-    AgentFacts,
-    Finish,
-    Finished,
-    KernelFacts,
-    Place,
-    Placement,
-    Record,
-    RecordAgent,
-)
+from towline.domain.records import Abandon, Finish, Finished, KernelFacts, Place, Placement, Record
+from towline.store.agents import record_presence
 from towline.store.database import Database
 from towline.store.journal import Journal
 from towline.store.ledger import (
@@ -29,10 +18,11 @@ from towline.store.ledger import (
     lock_placement,
     reserve,
     rooms,
+    sessions_on,
     who_may_fit,
 )
 from towline.store.pulls import leave_all, record_waits
-from towline.store.rows import AgentRow, KernelRow, utc_now
+from towline.store.rows import KernelRow
 from towline.store.specs import spec_of, wish_of
 
 
@@ -130,39 +120,20 @@ class StoreRecords:
             await journal.announce()
         return Finished(woken=await self._who_may_fit())
 
-    async def record_agent(self, request: RecordAgent) -> Finished:
+    async def record_agent(self, request: RecordAgent) -> AgentRecorded:
         """Write the agent's presence."""
-        said = _said(request.facts)
-        new = insert(AgentRow).values(
-            id=request.facts.agent_id,
-            status="ONLINE" if request.online else "LOST",
-            cordoned=False,
-            seen_at=utc_now(),
-            **said,
-        )
-        known = {"status": "ONLINE", "seen_at": utc_now(), **said} if request.online else {"status": "LOST"}
-        async with self._database.transaction() as tx:
-            await tx.execute(new.on_conflict_do_update(index_elements=[col(AgentRow.id)], set_=known))
-        return Finished(woken=await self._who_may_fit()) if request.online else Finished()
+        async with self._placing, self._database.transaction() as tx:
+            # No session is placed meanwhile: one that is not among those on the agent has seen what is written here.
+            await lock_placement(tx)
+            await record_presence(tx, request)
+            sessions = await sessions_on(tx, request.facts.agent_id)
+        woken = await self._who_may_fit() if request.status is AgentStatus.ONLINE else ()
+        return AgentRecorded(woken=woken, sessions=sessions)
 
     async def _who_may_fit(self) -> tuple[str, ...]:
         async with self._placing, self._database.transaction() as tx:
             await lock_placement(tx)
             return await who_may_fit(tx)
-
-
-def _said(facts: AgentFacts) -> dict[str, object]:
-    """An agent's row as far as the agent itself says it."""
-    return {
-        "boot_id": facts.boot_id,
-        "cpu": facts.cpu,
-        "memory_bytes": facts.memory_bytes,
-        "gpu": facts.gpu,
-        "platform": facts.platform,
-        "engine_version": facts.engine_version,
-        "store_kind": facts.store_kind,
-        "labels": facts.labels,
-    }
 
 
 def _schedule(journal: Journal, choice: Choice) -> None:

@@ -24,6 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlmodel import Field, SQLModel
 
+from towline.domain.agents import AgentEvent, AgentStatus
 from towline.domain.lifecycle import FINAL, Status
 from towline.domain.pulling import PullOutcome, WaitOutcome
 from towline.domain.sessions import Kind
@@ -196,14 +197,16 @@ class AgentRow(SQLModel, table=True):
 
     __tablename__ = "agents"
     __table_args__ = (
-        CheckConstraint("status IN ('ONLINE', 'LOST')", name="agents_status"),
+        CheckConstraint(f"status IN ({_listed(AgentStatus)})", name="agents_status"),
         CheckConstraint("cpu >= 0 AND memory_bytes >= 0 AND gpu >= 0", name="agents_capacity"),
     )
 
     id: str = Field(primary_key=True)
     boot_id: str
     status: str
+    message: str = ""
     cordoned: bool = False
+    drain_deadline: datetime | None = Field(default=None, sa_column=_moment(nullable=True))
     cpu: float
     memory_bytes: int = Field(sa_column=Column(BigInteger, nullable=False))
     gpu: int = 0
@@ -211,7 +214,25 @@ class AgentRow(SQLModel, table=True):
     engine_version: str = ""
     store_kind: str = ""
     labels: dict[str, str] = Field(default_factory=dict, sa_column=Column(JSONB, nullable=False))
+    resource_group: str = ""
     seen_at: datetime = Field(default_factory=utc_now, sa_column=_moment())
+
+
+class AgentEventRow(SQLModel, table=True):
+    """What happened to an agent, and what was done to it and by whom."""
+
+    __tablename__ = "agent_events"
+    __table_args__ = (
+        CheckConstraint(f"kind IN ({_listed(AgentEvent)})", name="agent_events_kind"),
+        Index("agent_events_by_agent", "agent_id", "id"),
+    )
+
+    id: int | None = Field(default=None, sa_column=Column(BigInteger, Identity(), primary_key=True))
+    agent_id: str = Field(sa_column=Column(ForeignKey("agents.id", ondelete="CASCADE"), nullable=False))
+    at: datetime = Field(default_factory=utc_now, sa_column=_moment())
+    kind: str
+    message: str = ""
+    actor: str | None = None
 
 
 class LedgerRow(SQLModel, table=True):

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from towline.domain.agents import AgentEvent, AgentStatus
 from towline.domain.lifecycle import Reason, Status
 from towline.domain.pulling import PullOutcome, WaitOutcome
 from towline.domain.sessions import SessionSpec
@@ -126,12 +127,27 @@ class TokenView:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AgentEventView:
+    """What happened to an agent, or was done to it by `actor`."""
+
+    at: datetime
+    kind: AgentEvent
+    message: str
+    actor: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class AgentView:
-    """An agent with its capacity and what is free of it (cores, bytes, GPUs)."""
+    """An agent with its capacity and what is free of it (cores, bytes, GPUs). `message`: why it is not ONLINE.
+
+    `drain_deadline`: when sessions that still run there are ended. `events`: the newest first, where one agent is asked for.
+    """
 
     id: str
-    status: str
+    status: AgentStatus
+    message: str
     cordoned: bool
+    drain_deadline: datetime | None
     cpu: float
     memory_bytes: int
     gpu: int
@@ -142,5 +158,7 @@ class AgentView:
     engine_version: str
     store_kind: str
     labels: dict[str, str]
+    resource_group: str
     boot_id: str
     seen_at: datetime
+    events: tuple[AgentEventView, ...]

@@ -8,8 +8,9 @@ from sqlalchemy import text
 
 from tests.contract.store.specs import OWNER
 from tests.fakes.records import MemoryRecords
+from towline.domain.agents import AgentRecorded, RecordAgent
 from towline.domain.placement import AgentRoom
-from towline.domain.records import Finish, Finished, Place, Placement, Record, RecordAgent
+from towline.domain.records import Finish, Finished, Place, Placement, Record
 from towline.domain.sessions import SessionSpec
 from towline.store.database import Database
 from towline.store.ledger import rooms
@@ -28,7 +29,7 @@ class Recorder(Protocol):
 
     async def finish(self, request: Finish) -> Finished: ...
 
-    async def record_agent(self, request: RecordAgent) -> Finished: ...
+    async def record_agent(self, request: RecordAgent) -> AgentRecorded: ...
 
     async def add(self, spec: SessionSpec) -> None: ...
 

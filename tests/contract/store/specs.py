@@ -3,9 +3,10 @@
 import itertools
 from typing import Any, Final
 
+from towline.domain.agents import AgentFacts, RecordAgent
 from towline.domain.ids import new_session_id
 from towline.domain.lifecycle import Reason, Status, Transition
-from towline.domain.records import AgentFacts, Finish, Record, RecordAgent
+from towline.domain.records import Finish, Record
 from towline.domain.sessions import Resources, SessionSpec
 
 OWNER: Final = "usr-ann"
@@ -28,7 +29,7 @@ def spec(*, cpu: float = 1.0, gib: int = 1, **fields: Any) -> SessionSpec:
 def online(agent_id: str = "a1", *, cpu: float = 4.0, gib: int = 8, **fields: Any) -> RecordAgent:
     """An agent that says hello."""
     facts = AgentFacts(agent_id=agent_id, boot_id="boot", cpu=cpu, memory_bytes=gib * GIB, **fields)
-    return RecordAgent(facts=facts, online=True)
+    return RecordAgent(facts=facts)
 
 
 def steps(*path: Status, kernel: int = 0) -> tuple[Transition, ...]:

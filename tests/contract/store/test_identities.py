@@ -10,7 +10,8 @@ from sqlalchemy.exc import IntegrityError
 
 from tests.contract.store.conftest import StoreRecorder
 from tests.contract.store.specs import GIB, online, spec
-from towline.domain.records import Place, RecordAgent
+from towline.domain.agents import AgentStatus, RecordAgent
+from towline.domain.records import Place
 from towline.errors import ConflictError, NotFoundError
 from towline.store.agents import get_agent, list_agents
 from towline.store.bootstrap import ensure_first_token
@@ -149,7 +150,7 @@ class TestAgents:
         await store.record_agent(online(gib=8))
         async with database.transaction() as tx:
             seen = await get_agent(tx, "a1")
-        await store.record_agent(RecordAgent(facts=online(gib=1).facts, online=False))
+        await store.record_agent(RecordAgent(facts=online(gib=1).facts, status=AgentStatus.LOST))
         async with database.transaction() as tx:
             lost = await get_agent(tx, "a1")
         assert seen is not None

@@ -6,10 +6,11 @@ import pytest
 
 from tests.contract.store.conftest import Recorder
 from tests.contract.store.specs import GIB, S, end, online, running, spec, steps
+from towline.domain.agents import AgentStatus, RecordAgent
 from towline.domain.containers import ContainerExit, LogTail
 from towline.domain.lifecycle import Reason, Transition
 from towline.domain.placement import AgentRoom
-from towline.domain.records import KernelFacts, Note, Place, Record, RecordAgent
+from towline.domain.records import KernelFacts, Note, Place, Record
 from towline.domain.sessions import Actor, ClusterMode, SessionSpec
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -95,7 +96,7 @@ class TestPlacing:
 
     async def test_a_lost_agent_gets_nothing_new_and_what_runs_there_stays(self, recorder: Recorder) -> None:
         await placed(recorder, spec())
-        await recorder.record_agent(RecordAgent(facts=online().facts, online=False))
+        await recorder.record_agent(RecordAgent(facts=online().facts, status=AgentStatus.LOST))
         [second] = await added(recorder, spec())
         assert (await recorder.place(Place(session_id=second))).reason is Reason.NO_CAPACITY
         [room] = await recorder.rooms()
@@ -144,7 +145,7 @@ class TestTurns:
         assert (await recorder.finish(end(first, S.PREPARING, S.CANCELLED))).woken == (large,)
 
     async def test_an_agent_that_comes_online_wakes_who_fits_there(self, recorder: Recorder) -> None:
-        await recorder.record_agent(RecordAgent(facts=online(gib=16).facts, online=False))
+        await recorder.record_agent(RecordAgent(facts=online(gib=16).facts, status=AgentStatus.LOST))
         fitting, pinned, large, arm = await added(
             recorder, spec(), spec(agent="a1"), spec(gib=16), spec(platform="linux/arm64")
         )
@@ -155,7 +156,7 @@ class TestTurns:
     async def test_a_lost_agent_wakes_nobody(self, recorder: Recorder) -> None:
         [waiting] = await added(recorder, spec())
         await recorder.place(Place(session_id=waiting))
-        assert (await recorder.record_agent(RecordAgent(facts=online().facts, online=False))).woken == ()
+        assert (await recorder.record_agent(RecordAgent(facts=online().facts, status=AgentStatus.LOST))).woken == ()
 
     async def test_who_was_never_told_to_wait_is_not_woken(self, recorder: Recorder) -> None:
         await added(recorder, spec())
