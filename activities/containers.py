@@ -1,6 +1,7 @@
 """Containers on an agent: start, end, read logs."""
 
-from typing import Protocol
+import asyncio
+from typing import Final, Protocol
 
 from temporalio import activity
 
@@ -14,6 +15,8 @@ from towline.domain.containers import (
     StartedContainer,
 )
 from towline.domain.queues import ActivityName
+
+_BEAT_SECONDS: Final = 2.0
 
 
 class Containers(Protocol):
@@ -57,7 +60,14 @@ class ContainerActivities:
             known = await self._exits.exit_of(request.spec.session_id, request.kernel)
             if known is not None:
                 return StartedContainer(container_id=known.container_id or "", started_at=known.finished_at)
-        return await self._containers.start(request)
+        starting = asyncio.ensure_future(self._containers.start(request))
+        try:
+            while not starting.done():
+                await asyncio.wait({starting}, timeout=_BEAT_SECONDS)
+                activity.heartbeat()
+        finally:
+            starting.cancel()
+        return await starting
 
     @activity.defn(name=ActivityName.END_CONTAINER)
     @typed

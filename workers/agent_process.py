@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from typing import Any
 
 from docker.constants import DEFAULT_UNIX_SOCKET
 
@@ -67,13 +68,10 @@ async def _serve(settings: Settings, boot_id: str, custody: Custody, links: Link
         links=links,
         on_superseded=superseded.set,
     )
-    look_every = settings.agent.look_every_seconds
-    watcher = ExitWatcher(
-        engine, containers, links.container_exited, missing=custody.missing, look_every_seconds=look_every
-    )
+    every = settings.agent.look_every_seconds
+    watcher = ExitWatcher(engine, containers, links.container_exited, missing=custody.missing, look_every_seconds=every)
     loops = [
-        asyncio.create_task(watcher.run()),
-        asyncio.create_task(custody.sweep_forever(containers, every_seconds=look_every)),
+        asyncio.create_task(loop) for loop in (watcher.run(), custody.sweep_forever(containers, every_seconds=every))
     ]
     try:
         async with AsyncExitStack() as stack:
@@ -94,11 +92,12 @@ async def _serve(settings: Settings, boot_id: str, custody: Custody, links: Link
 
 async def _unless(stop: asyncio.Event, work: Awaitable[object]) -> bool:
     """Do it, unless a stop is asked for first. True: it is done. Raises what it raises."""
-    tasks = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    tasks: tuple[asyncio.Future[Any], ...] = (asyncio.ensure_future(work), asyncio.ensure_future(stop.wait()))
     done, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in left:
         task.cancel()
-    await asyncio.gather(*left, return_exceptions=True)
+    if left:
+        await asyncio.wait(left)
     if tasks[0] not in done:
         return False
     await tasks[0]

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
@@ -39,7 +40,9 @@ class Links:
 
     async def container_exited(self, session_id: str, exit_: ContainerExit) -> bool:
         """Tell a session how a container ended. True: the session knows it for good, or is over."""
-        await self._signal(session_workflow_id(session_id), Signal.CONTAINER_EXITED, exit_)
+        await self._signal(
+            session_workflow_id(session_id), Signal.CONTAINER_EXITED, replace(exit_, agent_id=self.agent_id)
+        )
         return True
 
     async def hello(self, facts: AgentFacts) -> None:

@@ -1,6 +1,7 @@
 """The end of a session: seen at once or after the clean-up, as was asked; over only when its containers are gone."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from temporalio import workflow
@@ -35,8 +36,11 @@ class Closing:
         running = [index for index, kernel in enumerate(state.kernels) if kernel.started and kernel.exit is None]
         if running:
             await announce(state, self._chronicle)
-            clean_up = asyncio.gather(*(self._end(index) for index in running))
-            await workflow.wait_condition(lambda: clean_up.done() or _ending(state).forced)
+            ends = [asyncio.create_task(self._end(index)) for index in running]
+            clean_up = asyncio.gather(*ends)
+            await workflow.wait_condition(
+                lambda: clean_up.done() or _ending(state).forced or self._only_lost_ones_are_left(running, ends)
+            )
             shown_before = not clean_up.done()
             if shown_before:
                 await _finish(state, self._chronicle)
@@ -44,6 +48,11 @@ class Closing:
             if shown_before:
                 await self._chronicle.finish((), _ending(state))
         await _finish(state, self._chronicle)
+
+    def _only_lost_ones_are_left(self, running: Sequence[int], ends: Sequence[asyncio.Task[None]]) -> bool:
+        """Nobody knows when a lost agent will be back: the end is shown before."""
+        agents = [self._state.kernels[index].agent_id for index in running]
+        return all(end.done() or self._state.is_lost(agent) for agent, end in zip(agents, ends, strict=True))
 
     async def _end(self, index: int) -> None:
         kernel = self._state.kernels[index]

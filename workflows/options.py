@@ -11,8 +11,12 @@ AGENT_PATIENCE: Final = timedelta(minutes=15)
 
 PULL_HEARTBEAT_TIMEOUT: Final = timedelta(seconds=10)
 ATTEND_HEARTBEAT_TIMEOUT: Final = timedelta(seconds=10)
+START_HEARTBEAT_TIMEOUT: Final = timedelta(seconds=10)
 CLAIM_PATIENCE: Final = ATTEND_HEARTBEAT_TIMEOUT + timedelta(seconds=5)
 """By then a worker that is dead has missed a heartbeat."""
+
+PLACEMENTS_MAX: Final = 5
+"""So often is a session placed, when its agents are lost before it runs."""
 
 CAPACITY_RECHECK: Final = timedelta(minutes=2)
 """A waiting session is woken when capacity is freed; this is the reconciliation behind that."""
@@ -48,6 +52,7 @@ START: Final[dict[str, Any]] = {
     # Image checks and starts share a queue and the engine's own limits: a burst waits, it does not fail.
     "schedule_to_close_timeout": AGENT_PATIENCE,
     "start_to_close_timeout": timedelta(minutes=5),
+    "heartbeat_timeout": START_HEARTBEAT_TIMEOUT,
     "retry_policy": _QUICK,
     "cancellation_type": ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
 }

@@ -108,7 +108,8 @@ class Preparing:
             if not kernel.started
         ]
         # CREATING is written down while the containers are being made: the record is not on the way to RUNNING.
-        await self._steps.all_of(starts, write_after=lambda: len(begun) == len(starts))
+        on = [kernel.agent_id for kernel in self._state.kernels if not kernel.started]
+        await self._steps.all_of(starts, on=on, write_after=lambda: len(begun) == len(starts))
         self._state.apply_to_all(Status.RUNNING)
         self._state.running_since = workflow.now()
         await self._chronicle.write()
@@ -116,16 +117,19 @@ class Preparing:
     async def _start(self, index: int, begun: list[int]) -> None:
         spec = self._state.spec
         kernel = self._state.kernels[index]
+        placement = self._state.moves + 1
         request = StartContainer(spec=spec, kernel=index, agent_id=kernel.agent_id, image_ref=kernel.image_ref)
         child: workflow.ChildWorkflowHandle[Any, StartedContainer] = await workflow.start_child_workflow(
             WorkflowName.KERNEL_START,
             KernelStartState(request=request),
-            id=kernel_start_workflow_id(spec.session_id, index),
+            id=kernel_start_workflow_id(spec.session_id, index, placement),
             result_type=StartedContainer,
             static_summary=f"kernel {index} on {kernel.agent_id}",
         )
         begun.append(index)
         started = await child
+        if placement != self._state.moves + 1:
+            return  # Its agent was lost and is back: the agent removes what the session does not want there any more.
         # Also when the end was asked for meanwhile: what has started has to be ended.
         kernel.started = True
         self._state.unwritten.facts.append(

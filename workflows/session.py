@@ -1,12 +1,13 @@
 """A session's life, from placement to the last removed container, as one durable workflow."""
 
 import asyncio
-from datetime import timedelta
+from collections.abc import Callable
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ChildWorkflowError
 
 from activities.failures import Failure, failure_of
+from towline.domain.agents import Leave, Stay
 from towline.domain.containers import ContainerExit
 from towline.domain.lifecycle import Reason, Status
 from towline.domain.pulling import PullReport, PullStarted, PullVerdict, WaitOutcome
@@ -14,9 +15,10 @@ from towline.domain.queues import Signal, WorkflowName
 from towline.domain.sessions import EndRequest
 from workflows.chronicle import Chronicle
 from workflows.closing import Closing, ending_of
+from workflows.moving import leave_agents
 from workflows.preparing import Preparing
 from workflows.state import Ending, SessionState
-from workflows.steps import EndedError, Steps
+from workflows.steps import EndedError, MovedError, Steps
 
 
 @workflow.defn(name=WorkflowName.SESSION)
@@ -50,14 +52,19 @@ class Session:
 
     async def _live(self) -> None:
         preparing = Preparing(self._state, self._chronicle, self._steps)
-        if self._state.status is not Status.RUNNING:
-            await self._place()
-            await preparing.prepare()
+        while self._state.status is not Status.RUNNING:
+            try:
+                await self._place()
+                await preparing.prepare()
+            except MovedError as moved:
+                await leave_agents(self._state, self._chronicle, moved.leave)
         await self._run_until_exit()
 
     async def _place(self) -> None:
         while True:
             self._capacity_freed = False
+            # What was said of agents that were left. What is said from here on is meant for the agents that are chosen now.
+            self._state.leaving.clear()
             placement = await self._chronicle.place()
             if placement.never:
                 self._fail(placement.reason or Reason.CANNOT_EVER_FIT, placement.message)
@@ -67,23 +74,24 @@ class Session:
             await self._steps.until(lambda: self._capacity_freed, timeout_of_wait=True)
 
     async def _run_until_exit(self) -> None:
-        limit = self._state.spec.time_limit_seconds
-        left = None
-        if limit is not None and self._state.running_since is not None:
-            left = limit - (workflow.now() - self._state.running_since).total_seconds()
         over = workflow.info().is_continue_as_new_suggested
-        done = await self._steps.until(
-            lambda: self._decisive_exit() is not None or over(),
-            timeout=None if left is None else timedelta(seconds=left),
-        )
-        if not done:
-            self._end(Ending(reason=Reason.TIME_LIMIT, message=f"ran for its limit of {limit:g} s"))
-            raise EndedError
-        found = self._decisive_exit()
-        if found is None:
-            await workflow.wait_condition(workflow.all_handlers_finished)
-            workflow.continue_as_new(self._state)
+        while (found := self._decisive_exit()) is None:
+            if over():
+                await workflow.wait_condition(workflow.all_handlers_finished)
+                workflow.continue_as_new(self._state)
+            await self._run_on(over)
         self._end(ending_of(found))
+
+    async def _run_on(self, over: Callable[[], bool]) -> None:
+        """Until an exit is known, what the session has been told of its agents changes, or it is due to end."""
+        due, told = self._state.due(), dict(self._state.leaving)
+        done = await self._steps.until(
+            lambda: self._decisive_exit() is not None or over() or self._state.leaving != told,
+            timeout=None if due is None else due[0] - workflow.now(),
+        )
+        if not done and due is not None:
+            self._end(due[1])
+            raise EndedError
 
     def _decisive_exit(self) -> ContainerExit | None:
         """The exit that ends the session: the first kernel's, or any other's that failed."""
@@ -136,7 +144,7 @@ class Session:
         if not 0 <= exit_.kernel < len(self._state.kernels):
             return
         kernel = self._state.kernels[exit_.kernel]
-        if kernel.exit is None:
+        if kernel.exit is None and exit_.agent_id in ("", kernel.agent_id):
             kernel.exit = exit_
 
     @workflow.signal(name=Signal.PULL_STARTED, description="An agent has begun to pull for the session")
@@ -165,6 +173,21 @@ class Session:
         """Wakes placement."""
         self._capacity_freed = True
 
+    @workflow.signal(name=Signal.AGENT_LEAVE, description="An agent of the session is lost, or is drained")
+    def agent_leave(self, leave: Leave) -> None:
+        """Before RUNNING the session is placed anew; then it has until the deadline."""
+        self._state.leaving[_order(leave)] = leave
+        if self._state.running_since is not None and self._state.ending is None:
+            until = "when its command does" if leave.deadline is None else f"at {leave.deadline:%Y-%m-%d %H:%M:%S} UTC"
+            self._state.note(leave.reason, f"{leave.message}; unless that changes, the session ends {until}")
+
+    @workflow.signal(name=Signal.AGENT_STAY, description="An agent of the session is back, or is drained no more")
+    def agent_stay(self, stay: Stay) -> None:
+        """The session goes on where it is."""
+        known = self._state.leaving.pop(_order(stay), None)
+        if known is not None and self._state.running_since is not None and self._state.ending is None:
+            self._state.note("agent-back", f"agent {stay.agent_id}: {stay.reason} is over; the session goes on")
+
     @workflow.query(name="kernels_on", description="Which kernels have their place on an agent")
     def kernels_on(self, agent_id: str) -> list[int]:
         """For an agent that has to know whether a container is wanted there."""
@@ -175,3 +198,7 @@ class Session:
         """For an agent that has to know whether a container that it cannot find has run already."""
         kernels = self._state.kernels
         return kernels[kernel].exit if 0 <= kernel < len(kernels) else None
+
+
+def _order(told: Leave | Stay) -> str:
+    return f"{told.agent_id} {told.reason}"

@@ -1,8 +1,9 @@
 """A session's whole state: given at start, handed on at continue-as-new, and nothing beside it."""
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from towline.domain.agents import Leave
 from towline.domain.containers import ContainerExit
 from towline.domain.lifecycle import FINAL, Reason, Status, Transition, advance, session_status_of
 from towline.domain.pulling import PullReport, PullVerdict, PullWait, WaitOutcome
@@ -61,6 +62,10 @@ class SessionState:
     """The pulls that the session waits for, by agent."""
     notes_made: int = 0
     running_since: datetime | None = None
+    moves: int = 0
+    """How often the session has left its agents before it ran."""
+    leaving: dict[str, Leave] = field(default_factory=dict)
+    """The agents that the session has been told to leave, by agent and reason."""
     unwritten: Unwritten = field(default_factory=Unwritten)
 
     def __post_init__(self) -> None:
@@ -76,6 +81,27 @@ class SessionState:
     def agents(self) -> list[str]:
         """The agents of the session, each once, in the kernels' order."""
         return list(dict.fromkeys(kernel.agent_id for kernel in self.kernels if kernel.agent_id))
+
+    @property
+    def must_move(self) -> Leave | None:
+        """Why an agent of the session is to be left, as long as the session does not run."""
+        if self.running_since is not None:
+            return None
+        return next((leave for leave in self.leaving.values() if leave.agent_id in self.agents), None)
+
+    def is_lost(self, agent_id: str) -> bool:
+        """Nothing can be asked of that agent now."""
+        return any(leave.agent_id == agent_id and leave.reason is Reason.AGENT_LOST for leave in self.leaving.values())
+
+    def due(self) -> tuple[datetime, Ending] | None:
+        """When a session that runs is to end, and why; None: when it ends by itself."""
+        ends: list[tuple[datetime, Ending]] = []
+        limit = self.spec.time_limit_seconds
+        if limit is not None and self.running_since is not None:
+            ending = Ending(reason=Reason.TIME_LIMIT, message=f"ran for its limit of {limit:g} s")
+            ends.append((self.running_since + timedelta(seconds=limit), ending))
+        ends += [(leave.deadline, _ending_by(leave)) for leave in self.leaving.values() if leave.deadline is not None]
+        return min(ends, key=lambda end: end[0], default=None)
 
     def apply(self, index: int, to: Status, reason: Reason | None = None, message: str = "") -> None:
         """Take a step with one kernel, to be written down later. After the end, a step is dropped."""
@@ -114,3 +140,11 @@ class SessionState:
         """Hand over what has to be written, and begin anew."""
         taken, self.unwritten = self.unwritten, Unwritten()
         return taken
+
+
+def _ending_by(leave: Leave) -> Ending:
+    """A lost agent cannot be waited for: the end is shown, and its containers go when it is back."""
+    lost = leave.reason is Reason.AGENT_LOST
+    return Ending(
+        reason=leave.reason, message=leave.message, actor=leave.actor, why=leave.why, forced=lost, failed=lost
+    )

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from temporalio import workflow
 
+from towline.domain.agents import Leave
 from workflows import options
 from workflows.chronicle import Chronicle
 from workflows.closing import announce
@@ -19,6 +20,14 @@ class EndedError(Exception):
     """The session's end has been decided: the story stops here, and the closing takes over."""
 
 
+class MovedError(Exception):
+    """An agent of the session is to be left before the session runs: the story begins anew with placement."""
+
+    def __init__(self, leave: Leave) -> None:
+        super().__init__(leave.message)
+        self.leave = leave
+
+
 class Steps:
     """The waits of the story. Meanwhile they write down what signals brought."""
 
@@ -29,12 +38,14 @@ class Steps:
     async def until(
         self, done: Callable[[], bool], *, timeout: timedelta | None = None, timeout_of_wait: bool = False
     ) -> bool:
-        """Wait for `done`. False: the time-out came first. Raises `EndedError` when the end was asked for."""
+        """Wait for `done`. False: the time-out came first. Raises `EndedError` when the end was asked for, and `MovedError`."""
         limit = options.CAPACITY_RECHECK if timeout_of_wait else timeout
         deadline = None if limit is None else workflow.now() + limit
         while True:
             if self._state.ending is not None:
                 raise EndedError
+            if (leave := self._state.must_move) is not None:
+                raise MovedError(leave)
             # What is unwritten at the end of a wait goes with what the story, or the closing, writes next.
             if done():
                 return True
@@ -48,19 +59,24 @@ class Steps:
                 return done()
 
     async def all_of(
-        self, tasks: Sequence[asyncio.Task[T]], *, write_after: Callable[[], bool] = lambda: True
+        self,
+        tasks: Sequence[asyncio.Task[T]],
+        *,
+        on: Sequence[str] = (),
+        write_after: Callable[[], bool] = lambda: True,
     ) -> list[T]:
         """Wait for all, and return their results in order. When one fails, or the end is asked for, the others are cancelled
         and waited for, because a pull that still runs, or a start that still may happen, would outlive what was decided.
+        Those whose agent (`on`, in the tasks' order) is lost are not waited for: they end when it is back.
 
-        Nothing is written down before `write_after`. Raises the first failure, or `EndedError`.
+        Nothing is written down before `write_after`. Raises the first failure, `EndedError`, or `MovedError`.
         """
 
         def over() -> bool:
             return _failure(tasks) is not None or all(task.done() for task in tasks)
 
         try:
-            await workflow.wait_condition(lambda: write_after() or over() or self._state.ending is not None)
+            await workflow.wait_condition(lambda: write_after() or over() or self._is_interrupted())
             await self.until(over)
         except EndedError:
             await announce(self._state, self._chronicle)
@@ -69,15 +85,27 @@ class Steps:
             failure = _failure(tasks)
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._settled(tasks, on)
         if self._state.ending is not None:
             raise EndedError
         if failure is not None:
             raise failure
         return [task.result() for task in tasks]
 
+    async def _settled(self, tasks: Sequence[asyncio.Task[T]], on: Sequence[str]) -> None:
+        whose = list(zip(tasks, on, strict=True)) if on else [(task, "") for task in tasks]
+        await workflow.wait_condition(
+            lambda: all(task.done() or self._state.is_lost(agent_id) for task, agent_id in whose)
+        )
+        for task in tasks:
+            # What is not waited for may fail later, and nobody will ask it why.
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def _is_interrupted(self) -> bool:
+        return self._state.ending is not None or self._state.must_move is not None
+
     def _has_news(self) -> bool:
-        return self._state.ending is not None or bool(self._state.unwritten)
+        return self._is_interrupted() or bool(self._state.unwritten)
 
 
 def _failure(tasks: Sequence[asyncio.Task[T]]) -> BaseException | None:

@@ -95,7 +95,10 @@ class _Session:
 
     def give_back(self) -> None:
         for kernel in list(self.held):
-            if self.status in FINAL or self.kernels[kernel].status is Status.PENDING:
+            anew = self.kernels[kernel].status is Status.PENDING
+            if anew:
+                self.take(kernel, agent_id=None, container_id=None, started_at=None, ports={})
+            if anew or self.status in FINAL:
                 del self.held[kernel]
 
     def take_exit(self, exit_: ContainerExit) -> None:

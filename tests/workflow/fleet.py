@@ -86,9 +86,9 @@ class Fleet:
 
     async def exit(self, spec: SessionSpec, *, kernel: int = 0, code: int = 0, oom: bool = False) -> None:
         """The container exits by itself, and its agent says so."""
-        self.world.containers.containers.pop((spec.session_id, kernel), None)
+        found = self.world.containers.containers.pop((spec.session_id, kernel), None)
         exit_ = ContainerExit(kernel=kernel, container_id=f"c{kernel}", exit_code=code, oom_killed=oom)
-        await Links(self.client, "a1").container_exited(spec.session_id, exit_)
+        await Links(self.client, found.agent_id if found else "a1").container_exited(spec.session_id, exit_)
 
 
 def workers_of(client: Client, world: World, agent_ids: tuple[str, ...]) -> list[Worker]:

@@ -61,7 +61,10 @@ class LogTail:
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerExit:
-    """How a container ended; the payload of the signal `container_exited`. `exit_code` None: it was gone before we looked."""
+    """How a container ended; the payload of the signal `container_exited`. `exit_code` None: it was gone before we looked.
+
+    `agent_id`: who tells; an agent that the session has left tells of a container that is not wanted any more.
+    """
 
     kernel: int
     container_id: str | None = None
@@ -71,6 +74,7 @@ class ContainerExit:
     log: LogTail = field(default_factory=LogTail)
     message: str = ""
     """The engine's own error text, where it has one."""
+    agent_id: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

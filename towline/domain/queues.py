@@ -85,9 +85,11 @@ def session_workflow_id(session_id: str) -> str:
     return f"session/{session_id}"
 
 
-def kernel_start_workflow_id(session_id: str, kernel: int) -> str:
-    """Workflow id of the child that starts one kernel: from the session's id, so that code changes never move it."""
-    return f"session/{session_id}/kernel/{kernel}/start"
+def kernel_start_workflow_id(session_id: str, kernel: int, placement: int = 1) -> str:
+    """Workflow id of the child that starts one kernel: from the session's id, so that code changes never move it. A session
+    that was placed anew has others: a former child may still be waiting for its lost agent."""
+    anew = f"/{placement}" if placement > 1 else ""
+    return f"session/{session_id}/kernel/{kernel}/start{anew}"
 
 
 OPEN_SESSIONS: Final = f"WorkflowType = '{WorkflowName.SESSION}' AND ExecutionStatus = 'Running'"

@@ -1,6 +1,7 @@
 """The control worker's records, in Postgres."""
 
 import asyncio
+from collections.abc import Sequence
 
 from towline.domain.agents import AgentRecorded, AgentStatus, RecordAgent
 from towline.domain.containers import ContainerExit
@@ -67,6 +68,7 @@ class StoreRecords:
                 return
             for step in request.transitions:
                 journal.apply(step)
+            _forget_places(journal, request.transitions)
             if any(step.to_status in GIVES_BACK for step in request.transitions):
                 await give_back(tx, journal)
             for facts in request.facts:
@@ -134,6 +136,14 @@ class StoreRecords:
         async with self._placing, self._database.transaction() as tx:
             await lock_placement(tx)
             return await who_may_fit(tx)
+
+
+def _forget_places(journal: Journal, steps: Sequence[Transition]) -> None:
+    """What is placed anew has no agent meanwhile, and no container."""
+    for kernel in (journal.kernels.get(step.kernel) for step in steps if step.to_status is Status.PENDING):
+        if kernel is not None and kernel.status == Status.PENDING:
+            kernel.agent_id = kernel.container_id = kernel.started_at = None
+            kernel.ports = {}
 
 
 def _schedule(journal: Journal, choice: Choice) -> None:

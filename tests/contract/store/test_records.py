@@ -113,7 +113,11 @@ class TestPlacing:
 
     async def test_placed_anew_it_holds_only_the_new_place(self, recorder: Recorder) -> None:
         session_id = await placed(recorder, spec(gib=2))
+        started = KernelFacts(kernel=0, container_id="c0", started_at=AT, ports={"80/tcp": (8080,)})
+        await recorder.record(Record(session_id=session_id, facts=(started,)))
         await recorder.record(Record(session_id=session_id, transitions=steps(S.PREPARING, S.PENDING)))
+        [kernel] = (await recorder.view(session_id)).kernels
+        assert (kernel.agent_id, kernel.container_id, kernel.started_at, kernel.ports) == (None, None, None, {})
         assert await free(recorder) == (4.0, 8)
         await recorder.record_agent(online("a2", gib=64))
         assert (await recorder.place(Place(session_id=session_id))).agents == ("a2",)
