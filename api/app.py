@@ -12,7 +12,7 @@ from api.dependencies import Parts
 from api.dispatcher import dispatch_forever
 from api.orchestrator import Orchestrator, TemporalOrchestrator, lazy_client
 from api.request_limits import RequestLimits
-from api.routes import events, fleet, health, identities, images, logs, sessions
+from api.routes import agents, events, fleet, health, identities, images, logs, sessions
 from api.tasks import Tasks, TemporalTasks
 from api.watch import Watch
 from towline.settings import Settings, load_settings
@@ -51,6 +51,6 @@ def create_app(
     )
     app.add_middleware(RequestLimits)
     problems.install(app)
-    for routes in (sessions, events, logs, fleet, images, identities, health):
+    for routes in (sessions, events, logs, agents, fleet, images, identities, health):
         app.include_router(routes.router)
     return app

@@ -11,9 +11,17 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.payloads import data_converter
+from towline.domain.agents import Drain
 from towline.domain.containers import LogPage, ReadLogs
 from towline.domain.progress import PullProgress
-from towline.domain.queues import ActivityName, Signal, container_queue, session_workflow_id
+from towline.domain.queues import (
+    ActivityName,
+    AgentSignal,
+    Signal,
+    agent_workflow_id,
+    container_queue,
+    session_workflow_id,
+)
 from towline.domain.sessions import EndRequest, SessionSpec
 from towline.errors import UnavailableError
 from workflows.starting import start_session
@@ -34,6 +42,10 @@ class Orchestrator(Protocol):
 
     async def signal(self, spec: SessionSpec, signal: Signal, request: EndRequest) -> None:
         """Ask a session to end. Raises `UnavailableError`."""
+        ...
+
+    async def order(self, agent_id: str, drain: Drain | None) -> None:
+        """Have an agent drained, or (None) used again; the records say so already. Raises `UnavailableError`."""
         ...
 
     async def pulls(self, session_id: str) -> dict[str, PullProgress]:
@@ -86,6 +98,18 @@ class TemporalOrchestrator:
                 raise UnavailableError("Temporal does not answer now; nothing was changed") from error
             else:
                 return
+
+    async def order(self, agent_id: str, drain: Drain | None) -> None:
+        """Signal the agent's workflow."""
+        handle = self._client.get_workflow_handle(agent_workflow_id(agent_id))
+        try:
+            if drain is None:
+                await handle.signal(AgentSignal.UNCORDON, rpc_timeout=_RPC_TIMEOUT)
+            else:
+                await handle.signal(AgentSignal.DRAIN, drain, rpc_timeout=_RPC_TIMEOUT)
+        except (RPCError, RuntimeError) as error:
+            message = "recorded, but Temporal does not answer: the sessions there do not know yet; ask again"
+            raise UnavailableError(message) from error
 
     async def pulls(self, session_id: str) -> dict[str, PullProgress]:
         """Read the heartbeats of the session's pending pulls."""

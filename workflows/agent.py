@@ -1,7 +1,7 @@
 """An agent's presence as one durable workflow: who serves it, whether it lives, and what its sessions have to be told."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from temporalio import workflow
@@ -13,6 +13,7 @@ from towline.domain.agents import (
     AgentStatus,
     Attend,
     Claim,
+    Drain,
     EngineDown,
     Leave,
     RecordAgent,
@@ -36,6 +37,8 @@ class AgentState:
     message: str = ""
     away_at: datetime | None = None
     told: bool = False
+    orders: list[Drain | None] = field(default_factory=list)
+    """What superadmins asked for and is not done yet: to drain the agent, or (None) to use it again."""
 
 
 @workflow.defn(name=WorkflowName.AGENT)
@@ -67,7 +70,7 @@ class Agent:
             **options.ATTEND,
         )
         while not attending.done() and self._served_by() is claim:
-            await self._until(lambda: attending.done() or self._served_by() is not claim or self._said is not None)
+            await self._until(lambda: attending.done() or self._served_by() is not claim or self._has_news())
             await self._follow()
         attending.cancel()
         try:
@@ -76,6 +79,9 @@ class Agent:
             workflow.logger.info("agent %s: %s attends no more: %s", self._state.agent_id, claim.where, error.cause)
         self._attended = False
         self._go_away()
+
+    def _has_news(self) -> bool:
+        return self._said is not None or bool(self._state.orders)
 
     async def _until(self, happened: Callable[[], bool]) -> None:
         left = None if self._state.away_at is None else max(self._state.away_at - workflow.now(), timedelta())
@@ -93,6 +99,26 @@ class Agent:
             await self._record(AgentStatus.ENGINE_DOWN, said.message)
         if self._state.away_at is not None and workflow.now() >= self._state.away_at:
             await self._be_away()
+        while self._state.orders:
+            await self._obey(self._state.orders[0])
+            del self._state.orders[0]
+
+    async def _obey(self, order: Drain | None) -> None:
+        # The records know of it already: this finds out who is to be told, and wakes who waits for the agent.
+        recorded = await self._record(self._state.status, self._state.message)
+        agent_id = self._state.agent_id
+        if order is None:
+            await tell(recorded.sessions, Signal.AGENT_STAY, Stay(agent_id=agent_id, reason=Reason.AGENT_DRAINED))
+            return
+        leave = Leave(
+            agent_id=agent_id,
+            reason=Reason.AGENT_DRAINED,
+            message=f"agent {agent_id} is drained by {order.actor.name}" + (f": {order.why}" if order.why else ""),
+            deadline=order.deadline,
+            actor=order.actor,
+            why=order.why,
+        )
+        await tell(recorded.sessions, Signal.AGENT_LEAVE, leave)
 
     async def _come_back(self, facts: AgentFacts) -> None:
         self._state.facts = facts
@@ -170,6 +196,16 @@ class Agent:
     def engine_down(self, down: EngineDown) -> None:
         """From the agent's worker, until the next hello."""
         self._hear(down)
+
+    @workflow.signal(name=AgentSignal.DRAIN, description="Nobody shall be on the agent any more")
+    def drain(self, order: Drain) -> None:
+        """A superadmin has cordoned the agent, and wants its sessions off it."""
+        self._state.orders.append(order)
+
+    @workflow.signal(name=AgentSignal.UNCORDON, description="The agent takes new work again")
+    def uncordon(self) -> None:
+        """A superadmin has put the agent into use again; a drain is called off."""
+        self._state.orders.append(None)
 
     def _hear(self, said: AgentFacts | EngineDown) -> None:
         # Another worker may have the claim by now: what a former one says counts no more.

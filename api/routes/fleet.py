@@ -1,4 +1,4 @@
-"""Agents, and the pulls on them, in flight and past."""
+"""The pulls on the agents, in flight and past."""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 
 from api.dependencies import Caller, Parts, TheCaller, TheParts, TheSuperadmin
 from api.problems import RESPONSES
-from api.schemas.answers import AgentAnswer, AgentList, PullAnswer, PullList
+from api.schemas.answers import PullAnswer, PullList
 from api.schemas.requests import CancelPullBody
 from towline.domain.lifecycle import FINAL
 from towline.domain.progress import PullProgress
@@ -16,30 +16,11 @@ from towline.domain.pulling import PullOutcome, WaitOutcome
 from towline.domain.queues import Signal
 from towline.domain.sessions import EndRequest
 from towline.errors import NotFoundError
-from towline.store.agents import get_agent, list_agents
 from towline.store.pulls import get_pull, list_pulls
 from towline.store.sessions import get_session
 from towline.store.views import PullView
 
 router = APIRouter(prefix="/v1", tags=["fleet"], responses=RESPONSES)
-
-
-@router.get("/agents")
-async def agents(parts: TheParts, _: TheCaller) -> AgentList:
-    """Every agent."""
-    async with parts.database.transaction() as tx:
-        found = await list_agents(tx)
-    return AgentList(agents=[AgentAnswer.model_validate(agent) for agent in found])
-
-
-@router.get("/agents/{agent_id}")
-async def agent(agent_id: str, parts: TheParts, _: TheCaller) -> AgentAnswer:
-    """One agent."""
-    async with parts.database.transaction() as tx:
-        found = await get_agent(tx, agent_id)
-    if found is None:
-        raise NotFoundError(f"there is no agent {agent_id[:64]!r}")
-    return AgentAnswer.model_validate(found)
 
 
 @router.get("/pulls")

@@ -123,6 +123,7 @@ class AgentAnswer(_Answer):
     status: AgentStatus
     message: str
     cordoned: bool
+    draining: bool
     drain_deadline: datetime | None
     cpu: float
     memory_bytes: int

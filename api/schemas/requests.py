@@ -154,6 +154,20 @@ class CancelPullBody(_Body):
     why: Annotated[Text, Field(max_length=1000)] = ""
 
 
+class CordonBody(_Body):
+    """`why` is recorded."""
+
+    why: Annotated[Text, Field(max_length=1000)] = ""
+
+
+class DrainBody(_Body):
+    """`deadline`: seconds from now, after which sessions that still run there are ended; left out, they may come to their own
+    end. `why` is recorded, with every session that is ended, too."""
+
+    deadline: Seconds | None = None
+    why: Annotated[Text, Field(max_length=1000)] = ""
+
+
 class UserBody(_Body):
     """A user to make."""
 

@@ -15,6 +15,8 @@ def upgrade() -> None:
     op.drop_constraint("agents_status", "agents")
     op.create_check_constraint("agents_status", "agents", "status IN ('ONLINE', 'ENGINE_DOWN', 'LOST')")
     op.add_column("agents", sa.Column("message", sa.String(), nullable=False, server_default=""))
+    op.add_column("agents", sa.Column("draining", sa.Boolean(), nullable=False, server_default="false"))
+    op.create_check_constraint("agents_draining", "agents", "cordoned OR NOT draining")
     op.add_column("agents", sa.Column("drain_deadline", sa.DateTime(timezone=True), nullable=True))
     op.add_column("agents", sa.Column("resource_group", sa.String(), nullable=False, server_default=""))
     op.create_table(
@@ -32,7 +34,8 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.drop_table("agent_events")
-    for column in ("message", "drain_deadline", "resource_group"):
+    op.drop_constraint("agents_draining", "agents")
+    for column in ("message", "draining", "drain_deadline", "resource_group"):
         op.drop_column("agents", column)
     op.execute("UPDATE agents SET status = 'LOST' WHERE status = 'ENGINE_DOWN'")
     op.drop_constraint("agents_status", "agents")

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,7 +120,9 @@ def _plain_environment() -> dict[str, str]:
 
 
 @contextmanager
-def running_stack(directory: Path, docker_host: str) -> Iterator[RunningStack]:
+def running_stack(
+    directory: Path, docker_host: str, *, settings: Mapping[str, str] | None = None
+) -> Iterator[RunningStack]:
     """`towline up` until the block ends; then its ordered stop, whose exit code must be 0."""
     ready = directory / "ready.json"
     data = directory / "data"
@@ -128,7 +130,8 @@ def running_stack(directory: Path, docker_host: str) -> Iterator[RunningStack]:
     command += [f"--{name}-port={free_port()}" for name in ("api", "temporal", "temporal-ui")]
     log = directory / "up.log"
     with log.open("w") as output:
-        process = subprocess.Popen(command, env=_plain_environment(), stdout=output, stderr=subprocess.STDOUT)
+        environment = {**_plain_environment(), **(settings or {})}
+        process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
 
     def is_ready() -> dict[str, str]:
         assert process.poll() is None, log.read_text()
@@ -146,6 +149,50 @@ def running_stack(directory: Path, docker_host: str) -> Iterator[RunningStack]:
         process.send_signal(signal.SIGTERM)
         code = process.wait(60)
     assert code == 0, log.read_text()
+
+
+class AgentProcess:
+    """`towline worker agent` as a process of its own, beside a stack."""
+
+    def __init__(self, stack: RunningStack, agent_id: str, docker_host: str, settings: Mapping[str, str]) -> None:
+        self.id = agent_id
+        self._log = stack.directory / f"worker-{agent_id}.log"
+        self._environment = {
+            **stack.environment(),
+            **settings,
+            "TOWLINE_TEMPORAL__ADDRESS": stack.temporal,
+            "TOWLINE_AGENT__DOCKER_HOST": docker_host,
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Begin, as another life of the agent."""
+        with self._log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [*_PROGRAM, "worker", "agent", "--id", self.id],
+                env=self._environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """SIGTERM."""
+        self._end(signal.SIGTERM)
+
+    def start_another(self) -> subprocess.CompletedProcess[str]:
+        """A second worker of the same id, until it ends by itself."""
+        command = [*_PROGRAM, "worker", "agent", "--id", self.id]
+        return subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=60, check=False)
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait(30)
+            self._process = None
 
 
 def after_seconds(seconds: float) -> None:

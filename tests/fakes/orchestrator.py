@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from towline.domain.agents import Drain
 from towline.domain.containers import LogPage, ReadLogs
 from towline.domain.progress import PullProgress
 from towline.domain.queues import Signal
@@ -16,6 +17,7 @@ class FakeOrchestrator:
     away: bool = False
     started: list[SessionSpec] = field(default_factory=list)
     signals: list[tuple[str, Signal, EndRequest]] = field(default_factory=list)
+    orders: list[tuple[str, Drain | None]] = field(default_factory=list)
     progress: dict[str, dict[str, PullProgress]] = field(default_factory=dict)
     progress_reads: int = 0
     pages: dict[int, LogPage] = field(default_factory=dict)
@@ -29,6 +31,11 @@ class FakeOrchestrator:
         if self.away:
             raise UnavailableError("Temporal does not answer now; nothing was changed")
         self.signals.append((spec.session_id, signal, request))
+
+    async def order(self, agent_id: str, drain: Drain | None) -> None:
+        if self.away:
+            raise UnavailableError("recorded, but Temporal does not answer")
+        self.orders.append((agent_id, drain))
 
     async def pulls(self, session_id: str) -> dict[str, PullProgress]:
         self.progress_reads += 1

@@ -4,19 +4,23 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
+from temporalio.client import WorkflowHandle
 from temporalio.testing import WorkflowEnvironment
 
 from tests.rig.eventually import eventually
-from tests.workflow.fleet import workers_of
+from tests.workflow.fleet import ADMIN, Fleet, workers_of
 from tests.workflow.world import World
-from towline.domain.agents import AgentStatus, Claim
+from towline.domain.agents import AgentStatus, Claim, Drain
 from towline.domain.ids import new_id
 from towline.domain.lifecycle import Reason
+from towline.domain.queues import AgentSignal
 from towline.errors import ConflictError, EngineError
 from workers.agent import agent_workers
 from workers.links import Links
+from workflows.starting import start_session
 
 NO_ENGINE = EngineError("no engine", reason=Reason.ENGINE_UNAVAILABLE, retryable=True)
 
@@ -93,6 +97,51 @@ async def test_an_engine_that_is_away_is_told_from_an_agent_that_is(host: Host, 
         assert world.records.agents_seen[-1].message == "no engine"
         world.engine_failure = None
         await host.becomes(AgentStatus.ONLINE, "b1")
+
+
+class TestItsSessions:
+    """The world's records say that one session is on the agent."""
+
+    @pytest.fixture
+    async def session(self, host: Host) -> WorkflowHandle[Any, Any]:
+        host.world.records.agents = (host.agent_id,)
+        spec = Fleet(client=host.env.client, world=host.world, env=host.env).spec()
+        await start_session(host.env.client, spec)
+        await eventually(lambda: spec.session_id in host.world.records.holding, timeout=10)
+        return host.env.client.get_workflow_handle(f"session/{spec.session_id}")
+
+    async def heard(self, session: WorkflowHandle[Any, Any]) -> list[str]:
+        """What the session was told, in order."""
+        return [
+            event.workflow_execution_signaled_event_attributes.signal_name
+            async for event in session.fetch_history_events()
+            if event.HasField("workflow_execution_signaled_event_attributes")
+        ]
+
+    async def test_are_told_that_it_is_lost_and_that_it_is_back(
+        self, host: Host, session: WorkflowHandle[Any, Any]
+    ) -> None:
+        for boot_id, told in (("b1", []), ("b2", ["agent_leave", "agent_stay"])):
+            await host.claim(boot_id)
+            async with host.serving(boot_id):
+                await host.becomes(AgentStatus.ONLINE, boot_id)
+                await eventually(lambda: self.is_told(session, told), timeout=10)  # noqa: B023 (called in this round)
+            await host.becomes(AgentStatus.LOST, boot_id)
+
+    async def test_are_told_that_it_is_drained_and_that_it_is_not(
+        self, host: Host, session: WorkflowHandle[Any, Any]
+    ) -> None:
+        agent = host.env.client.get_workflow_handle(f"agent/{host.agent_id}")
+        await host.claim("b1")
+        async with host.serving("b1"):
+            await host.becomes(AgentStatus.ONLINE, "b1")
+            await agent.signal(AgentSignal.DRAIN, Drain(actor=ADMIN, why="new disks"))
+            await eventually(lambda: self.is_told(session, ["agent_leave"]), timeout=10)
+            await agent.signal(AgentSignal.UNCORDON)
+            await eventually(lambda: self.is_told(session, ["agent_leave", "agent_stay"]), timeout=10)
+
+    async def is_told(self, session: WorkflowHandle[Any, Any], told: list[str]) -> bool:
+        return [name for name in await self.heard(session) if name.startswith("agent_")] == told
 
 
 class TestTwoWorkersOfOneId:

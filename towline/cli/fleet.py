@@ -1,4 +1,4 @@
-"""`towline agent …` and `towline pull …`."""
+"""`towline pull …`."""
 
 import sys
 import time
@@ -13,45 +13,12 @@ from rich.live import Live
 from rich.text import Text
 
 from towline.cli.client import Client
-from towline.cli.output import AsJson, age, console, duration, harmless, print_json, print_json_line, print_table, size
+from towline.cli.output import AsJson, console, duration, harmless, print_json, print_json_line, print_table, size
 from towline.cli.progress import LineDisplay, summary
 
-agents = typer.Typer(help="Agents: the Docker hosts.", no_args_is_help=True)
 pulls = typer.Typer(help="Pulls, in flight and past.", no_args_is_help=True)
 _WATCH_SECONDS: Final = 0.5
 _IN_FLIGHT: Final = {"outcome": "running"}
-
-
-@agents.command("ls")
-def list_agents(as_json: AsJson = False) -> None:
-    """List agents."""
-    found = Client().ask("GET", "/v1/agents")["agents"]
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        (
-            one["id"],
-            one["status"] + (" cordoned" if one["cordoned"] else ""),
-            f"{one['cpu_free']:g}/{one['cpu']:g}",
-            f"{size(one['memory_bytes_free'])}/{size(one['memory_bytes'])}",
-            one["platform"],
-            f"{one['engine_version']} {one['store_kind']}",
-            age(one["seen_at"]),
-        )
-        for one in found
-    ]
-    print_table(("ID", "STATUS", "CORES FREE", "MEMORY FREE", "PLATFORM", "ENGINE", "SEEN"), rows)
-
-
-@agents.command("show")
-def show_agent(agent: Annotated[str, typer.Argument(help="An agent's id.")], as_json: AsJson = False) -> None:
-    """Show one agent."""
-    found = Client().ask("GET", f"/v1/agents/{quote(agent, safe='')}")
-    if as_json:
-        print_json(found)
-    else:
-        print_table(("", ""), found.items())
 
 
 @pulls.command("ls")

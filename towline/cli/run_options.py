@@ -84,9 +84,9 @@ def request_body(options: RunOptions, environment: Mapping[str, str] = os.enviro
         "labels": dict(_label(text) for text in options.label or ()),
         "agent": options.agent,
         "priority": options.priority,
-        "time_limit": None if options.time_limit is None else _seconds("time_limit", options.time_limit),
-        "pull_deadline": None if options.pull_deadline is None else _seconds("pull_deadline", options.pull_deadline),
-        "stop_grace": _seconds("stop_grace", options.stop_grace),
+        "time_limit": None if options.time_limit is None else seconds_of("time_limit", options.time_limit),
+        "pull_deadline": None if options.pull_deadline is None else seconds_of("pull_deadline", options.pull_deadline),
+        "stop_grace": seconds_of("stop_grace", options.stop_grace),
         "platform": options.platform,
     }
 
@@ -134,7 +134,8 @@ def _mount(text: str) -> dict[str, Any]:
     return {"volume": volume, "target": target, "read_only": mode == "ro"}
 
 
-def _seconds(field: str, text: str) -> float:
+def seconds_of(field: str, text: str) -> float:
+    """A duration as people write it. Raises `InvalidInputError`, naming the field."""
     found = _DURATION.fullmatch(text.strip())
     if found is None or not text.strip():
         raise _refusal(field, f"{text!r} is neither seconds nor a duration such as 90s, 10m, 1h30m")

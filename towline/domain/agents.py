@@ -96,6 +96,15 @@ class AgentRecorded:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Drain:
+    """Nobody shall be on the agent any more, from `deadline` on (None: as they end). Payload of the signal `drain`."""
+
+    actor: Actor
+    why: str = ""
+    deadline: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Leave:
     """Told to the sessions on an agent. One that does not run yet is placed anew at once; one that runs may stay until
     `deadline` (None: until it ends by itself)."""

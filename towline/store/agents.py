@@ -1,6 +1,7 @@
 """Agents, with what is free on them, and their past."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
 from sqlalchemy import select
@@ -9,7 +10,7 @@ from sqlmodel import col
 
 from towline.domain.agents import AgentEvent, AgentStatus, RecordAgent
 from towline.domain.placement import AgentRoom
-from towline.store.ledger import rooms
+from towline.store.ledger import lock_placement, rooms
 from towline.store.rows import AgentEventRow, AgentRow, utc_now
 from towline.store.views import AgentEventView, AgentView
 
@@ -61,6 +62,38 @@ async def record_presence(tx: AsyncSession, request: RecordAgent) -> None:
         tx.add(AgentEventRow(agent_id=row.id, kind=_EVENT_OF[request.status], message=message))
 
 
+async def close_agent(
+    tx: AsyncSession, agent_id: str, *, actor: str, why: str, drain: bool, until: datetime | None
+) -> bool:
+    """No new work for the agent; with `drain` nobody shall stay, from `until` on at the latest. False: there is none."""
+    event = AgentEvent.DRAINING if drain else AgentEvent.CORDONED
+    row = await _mark(tx, agent_id, event, actor=actor, why=why)
+    if row is None:
+        return False
+    row.cordoned = True
+    if drain:
+        row.draining, row.drain_deadline = True, until
+    return True
+
+
+async def open_agent(tx: AsyncSession, agent_id: str, *, actor: str, why: str) -> bool:
+    """The agent takes new work again, and is not drained any more. False: there is none."""
+    row = await _mark(tx, agent_id, AgentEvent.UNCORDONED, actor=actor, why=why)
+    if row is None:
+        return False
+    row.cordoned, row.draining, row.drain_deadline = False, False, None
+    return True
+
+
+async def _mark(tx: AsyncSession, agent_id: str, event: AgentEvent, *, actor: str, why: str) -> AgentRow | None:
+    # Whoever is placed before this is known to be there, and whoever is placed after it has seen it.
+    await lock_placement(tx)
+    row = await tx.get(AgentRow, agent_id, with_for_update=True)
+    if row is not None:
+        tx.add(AgentEventRow(agent_id=agent_id, kind=event, message=why, actor=actor))
+    return row
+
+
 def _take_facts(row: AgentRow, request: RecordAgent) -> None:
     facts = request.facts
     row.boot_id, row.cpu, row.memory_bytes, row.gpu = facts.boot_id, facts.cpu, facts.memory_bytes, facts.gpu
@@ -74,6 +107,7 @@ def _view(row: AgentRow, room: AgentRoom, events: Sequence[AgentEventRow] = ()) 
         status=AgentStatus(row.status),
         message=row.message,
         cordoned=row.cordoned,
+        draining=row.draining,
         drain_deadline=row.drain_deadline,
         cpu=row.cpu,
         memory_bytes=row.memory_bytes,

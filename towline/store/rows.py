@@ -199,6 +199,7 @@ class AgentRow(SQLModel, table=True):
     __table_args__ = (
         CheckConstraint(f"status IN ({_listed(AgentStatus)})", name="agents_status"),
         CheckConstraint("cpu >= 0 AND memory_bytes >= 0 AND gpu >= 0", name="agents_capacity"),
+        CheckConstraint("cordoned OR NOT draining", name="agents_draining"),
     )
 
     id: str = Field(primary_key=True)
@@ -206,6 +207,7 @@ class AgentRow(SQLModel, table=True):
     status: str
     message: str = ""
     cordoned: bool = False
+    draining: bool = False
     drain_deadline: datetime | None = Field(default=None, sa_column=_moment(nullable=True))
     cpu: float
     memory_bytes: int = Field(sa_column=Column(BigInteger, nullable=False))

@@ -147,6 +147,7 @@ class AgentView:
     status: AgentStatus
     message: str
     cordoned: bool
+    draining: bool
     drain_deadline: datetime | None
     cpu: float
     memory_bytes: int

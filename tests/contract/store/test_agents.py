@@ -5,7 +5,7 @@ from tests.contract.store.specs import S, end, online, spec
 from towline.domain.agents import AgentEvent, AgentStatus, RecordAgent
 from towline.domain.lifecycle import Reason
 from towline.domain.records import Place
-from towline.store.agents import get_agent
+from towline.store.agents import close_agent, get_agent, open_agent
 from towline.store.views import AgentView
 
 
@@ -60,3 +60,17 @@ async def test_why_it_is_away_is_shown_until_it_is_back(store: StoreRecorder) ->
     assert (view.resource_group, view.gpu, view.gpu_free) == ("gpu", 2, 2)
     await store.record_agent(online())
     assert ((await shown(store)).status, (await shown(store)).message) == (AgentStatus.ONLINE, "")
+
+
+async def test_one_that_is_closed_is_given_no_work_until_it_is_opened(store: StoreRecorder) -> None:
+    one = spec()
+    await store.add(one)
+    await store.record_agent(online())
+    async with store.database.transaction() as tx:
+        assert await close_agent(tx, "a1", actor="root", why="", drain=True, until=None)
+        assert not await close_agent(tx, "a2", actor="root", why="", drain=False, until=None)
+    assert (await store.place(Place(session_id=one.session_id))).reason is Reason.NO_CAPACITY
+    assert (await store.record_agent(online())).woken == ()
+    async with store.database.transaction() as tx:
+        assert await open_agent(tx, "a1", actor="root", why="")
+    assert (await store.record_agent(online())).woken == (one.session_id,)

@@ -15,6 +15,11 @@ AGENT = {
     "id": "a1",
     "status": "ONLINE",
     "cordoned": False,
+    "draining": False,
+    "gpu": 0,
+    "gpu_free": 0,
+    "resource_group": "default",
+    "events": [{"at": "2026-01-01T00:00:00Z", "kind": "cordoned", "message": "new disks", "actor": "root"}],
     "cpu": 4.0,
     "cpu_free": 3.5,
     "memory_bytes": 8_000_000_000,
@@ -203,3 +208,27 @@ def test_every_command_explains_itself(towline: Towline, command: str) -> None:
     done = towline(*command.split(), "--help")
     assert done.code == 0
     assert "Usage" in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "act", "body"),
+    [
+        (["cordon", "a1", "--why=new disks"], "cordon", {"why": "new disks"}),
+        (["drain", "a1", "--deadline=1h30m", "--why=x"], "drain", {"why": "x", "deadline": 5400.0}),
+        (["drain", "a1"], "drain", {"why": "", "deadline": None}),
+        (["uncordon", "a1"], "uncordon", {"why": ""}),
+    ],
+)
+def test_an_agent_is_taken_out_of_use_and_put_back(
+    api: FakeApi, towline: Towline, arguments: list[str], act: str, body: dict[str, Any]
+) -> None:
+    api.answer("POST", f"/v1/agents/a1/{act}", AGENT | {"cordoned": act != "uncordon"})
+    done = towline("agent", *arguments)
+    assert done.code == 0
+    assert "cordoned by root new disks" in done.out
+    assert api.requests[0].body == body
+
+
+def test_a_deadline_that_is_none_is_refused_before_anything_is_asked(api: FakeApi, towline: Towline) -> None:
+    assert towline("agent", "drain", "a1", "--deadline=soon").code == 2
+    assert api.requests == []
