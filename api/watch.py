@@ -22,7 +22,7 @@ from towline.store.sessions import list_events
 from towline.store.views import EventView
 
 _log = logging.getLogger(__name__)
-POLL_SECONDS: Final = 0.4
+POLL_SECONDS: Final = 0.5
 _LOOK_EVERY_SECONDS: Final = 10.0
 """The look behind the notifications."""
 

@@ -13,7 +13,7 @@ from tests.rig.registry import RegistryProcess
 
 _COLUMNS = ("what", "peer", "runs", "ours, ms", "peer, ms", "difference, ms", "ratio")
 WARM_RUNS = 20
-COLD_RUNS = 5
+COLD_RUNS = 9
 
 
 def measure(work: Path) -> list[Comparison]:
@@ -24,12 +24,16 @@ def measure(work: Path) -> list[Comparison]:
         large = push(registry.host, "bench/large", "1", demo_image()).reference
         client.pull(small)
         with running_stack(work / "s", engine.url) as stack:
-            warm = Starter(stack, client, small)
-            cold = Starter(stack, client, large)
+            warm = Starter(stack, client, engine.url, small)
+            cold = Starter(stack, client, engine.url, large)
 
             def cold_ours() -> float:
                 cold.forget_image()
                 return cold.ours()
+
+            def cold_command_line() -> float:
+                cold.forget_image()
+                return cold.command_line()
 
             def cold_bare() -> float:
                 cold.forget_image()
@@ -37,6 +41,7 @@ def measure(work: Path) -> list[Comparison]:
 
             return [
                 compare("warm start", "engine create + start", WARM_RUNS, warm.ours, warm.bare),
+                compare("cold start, 150 MB", "docker pull && docker run -d", COLD_RUNS, cold_ours, cold_command_line),
                 compare("cold start, 150 MB", "engine pull + create + start", COLD_RUNS, cold_ours, cold_bare),
             ]
 

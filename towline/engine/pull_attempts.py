@@ -27,7 +27,7 @@ from towline.errors import EngineError, PullError
 
 _log = logging.getLogger(__name__)
 
-TICK_SECONDS: Final = 0.4
+TICK_SECONDS: Final = 0.5
 _PROBE_AFTER_SECONDS: Final = 8.0
 _PROBE_EVERY_SECONDS: Final = 5.0
 _ENGINE_PATIENCE_SECONDS: Final = 120.0
