@@ -56,19 +56,24 @@ class PresenceActivities:
     @activity.defn(name=ActivityName.ATTEND)
     @typed
     async def attend(self, request: Attend) -> None:
-        """Heartbeat until the worker stops or the workflow has had enough; meanwhile watch the engine."""
+        """Heartbeat until the worker stops, which is said at once, or the workflow has had enough; meanwhile watch the engine."""
         if request.boot_id != self._boot_id:
             self._on_superseded()
             raise ApplicationError("another worker has claimed this agent", non_retryable=True)
         watching = asyncio.create_task(self._watch_engine())
+        stopping = asyncio.create_task(activity.wait_for_worker_shutdown())
         try:
-            while not watching.done():
+            while not watching.done() and not stopping.done():
                 activity.heartbeat()
-                await asyncio.wait({watching}, timeout=self._beat_seconds)
-            await watching
+                await asyncio.wait(
+                    {watching, stopping}, timeout=self._beat_seconds, return_when=asyncio.FIRST_COMPLETED
+                )
+            if watching.done():
+                await watching
         finally:
             watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
+            stopping.cancel()
+            await asyncio.gather(watching, stopping, return_exceptions=True)
 
     async def _watch_engine(self) -> None:
         """Say hello when the engine answers, or answers something new; say so when it does not answer any more."""

@@ -42,6 +42,7 @@ async def run_agent(settings: Settings, agent_id: str) -> None:
     links = Links(client, agent_id, on_hello=custody.forget)
     try:
         claim = Claim(boot_id=boot_id, where=f"process {os.getpid()} on {socket.gethostname()}", host=hold.host)
+        _log.info("claiming agent %s; the control worker has to answer", agent_id)
         if await _unless(stop, links.claim(claim)):
             await _serve(settings, boot_id, custody, links, stop)
     finally:

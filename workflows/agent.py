@@ -61,15 +61,16 @@ class Agent:
         workflow.continue_as_new(self._state)
 
     async def _be_attended(self, claim: Claim) -> None:
-        """One long activity on the agent: its heartbeats are the sign of life. Returns when they end, or another worker has
-        the claim."""
+        """One long activity on the agent: its heartbeats are the sign of life. Returns when they end, another worker has the
+        claim, or the history is long enough."""
         attending = workflow.start_activity(
             ActivityName.ATTEND,
             Attend(boot_id=claim.boot_id),
             task_queue=container_queue(self._state.agent_id),
             **options.ATTEND,
         )
-        while not attending.done() and self._served_by() is claim:
+        full = workflow.info().is_continue_as_new_suggested
+        while not attending.done() and self._served_by() is claim and not full():
             await self._until(lambda: attending.done() or self._served_by() is not claim or self._has_news())
             await self._follow()
         attending.cancel()

@@ -201,6 +201,18 @@ def test_what_runs_ends_when_its_agent_stays_away_and_its_container_goes_when_it
     fleet.becomes("a2", "ONLINE")
 
 
+def test_what_has_vanished_while_its_agent_was_away_is_noticed(fleet: Fleet, image: PushedImage) -> None:
+    session = fleet.stack.create(image.reference, agent="a3")
+    container = fleet.stack.reaches(session, "RUNNING")["kernels"][0]["container_id"]
+    fleet.agents["a3"].kill()
+    with contextlib.closing(fleet.engines["a3"].client()) as client:
+        client.containers.get(container).remove(force=True)
+    fleet.agents["a3"].start()
+    view = fleet.stack.ended(session)
+    assert (view["status"], view["reason"]) == ("ERROR", "container-lost")
+    fleet.becomes("a3", "ONLINE")
+
+
 def test_a_session_whose_workflow_is_terminated_by_hand_ends_and_holds_nothing(
     fleet: Fleet, image: PushedImage
 ) -> None:

@@ -15,6 +15,7 @@ from temporalio.worker import Worker
 
 from tests.rig.eventually import eventually
 from tests.workflow.world import World
+from towline.domain.agents import Leave, Stay
 from towline.domain.containers import ContainerExit
 from towline.domain.ids import new_session_id
 from towline.domain.queues import SearchAttribute, Signal, session_workflow_id
@@ -83,6 +84,11 @@ class Fleet:
     async def ask(self, spec: SessionSpec, signal: Signal, *, actor: Actor = OWNER, why: str = "") -> None:
         handle = self.client.get_workflow_handle(session_workflow_id(spec.session_id))
         await handle.signal(signal, EndRequest(actor=actor, why=why))
+
+    async def tell(self, spec: SessionSpec, told: Leave | Stay) -> None:
+        """As the workflow of an agent does."""
+        signal = Signal.AGENT_LEAVE if isinstance(told, Leave) else Signal.AGENT_STAY
+        await self.client.get_workflow_handle(session_workflow_id(spec.session_id)).signal(signal, told)
 
     async def exit(self, spec: SessionSpec, *, kernel: int = 0, code: int = 0, oom: bool = False) -> None:
         """The container exits by itself, and its agent says so."""

@@ -12,13 +12,19 @@ from temporalio.client import Client
 from temporalio.testing import WorkflowEnvironment
 
 from activities.payloads import data_converter
-from tests.workflow.fleet import Fleet, program, register_search_attributes, workers_of
+from tests.workflow.fleet import ADMIN, Fleet, program, register_search_attributes, workers_of
+from tests.workflow.host import Host
 from tests.workflow.scenarios import SCENARIOS, Scenario
 from tests.workflow.world import World
-from towline.domain.queues import session_workflow_id
+from towline.domain.agents import AgentStatus, Drain
+from towline.domain.lifecycle import Reason
+from towline.domain.queues import AgentSignal, agent_workflow_id, session_workflow_id
+from towline.errors import EngineError
+from workers.control import control_worker
+from workers.sandbox import sandboxed_runner
 
+AGENT: Final = "agent"
 HISTORIES: Final = Path(__file__).parent / "histories"
-ROOT: Final = Path(__file__).resolve().parents[2]
 _ROOT: Final = Path(__file__).resolve().parents[2]
 
 
@@ -36,6 +42,29 @@ async def record(env: WorkflowEnvironment, name: str, scenario: Scenario) -> Non
     await asyncio.gather(*running)
 
 
+async def record_agent(env: WorkflowEnvironment) -> None:
+    """An agent that comes, loses its engine and gets it back, is drained and used again, goes, and comes with another worker."""
+    world = World()
+    host = Host(env=env, world=world, agent_id="a1")
+    agent = env.client.get_workflow_handle(agent_workflow_id(host.agent_id))
+    async with control_worker(env.client, world.records, runner=sandboxed_runner()):
+        await host.claim("b1")
+        async with host.serving("b1"):
+            await host.becomes(AgentStatus.ONLINE, "b1")
+            world.engine_failure = EngineError("no engine", reason=Reason.ENGINE_UNAVAILABLE, retryable=True)
+            await host.becomes(AgentStatus.ENGINE_DOWN, "b1")
+            world.engine_failure = None
+            await host.becomes(AgentStatus.ONLINE, "b1")
+            await agent.signal(AgentSignal.DRAIN, Drain(actor=ADMIN))
+            await agent.signal(AgentSignal.UNCORDON)
+        await host.becomes(AgentStatus.LOST, "b1")
+        await host.claim("b2")
+        async with host.serving("b2"):
+            await host.becomes(AgentStatus.ONLINE, "b2")
+        await agent.terminate()
+        await _write(env.client, agent.id, HISTORIES / f"{AGENT}.agent.json")
+
+
 async def _write(client: Client, workflow_id: str, path: Path) -> None:
     history = await client.get_workflow_handle(workflow_id).fetch_history()
     # Stack traces name files; where this checkout lies is nobody's business.
@@ -50,8 +79,8 @@ async def main(names: list[str]) -> None:
         dev_server_existing_path=program("temporal"), data_converter=data_converter
     ) as env:
         await register_search_attributes(env.client)
-        for name in names or SCENARIOS:
-            await record(env, name, SCENARIOS[name])
+        for name in names or (*SCENARIOS, AGENT):
+            await (record_agent(env) if name == AGENT else record(env, name, SCENARIOS[name]))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
 """The session lives whose histories are committed and replayed: one function each."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from tests.rig.eventually import eventually
 from tests.workflow.fleet import ADMIN, Fleet
+from towline.domain.agents import Leave, Stay
 from towline.domain.lifecycle import Reason, Status
 from towline.domain.queues import Signal
 from towline.domain.sessions import SessionSpec
@@ -74,6 +77,35 @@ async def terminated(fleet: Fleet) -> SessionSpec:
     return spec
 
 
+async def placed_anew(fleet: Fleet) -> SessionSpec:
+    """The agent is lost while the image is pulled; the session is placed anew and runs."""
+    fleet.world.images.present = False
+    spec = fleet.spec()
+    handle = await fleet.start(spec)
+    await reaches(fleet, spec.session_id, Status.PULLING)
+    await fleet.tell(spec, Leave(agent_id="a1", reason=Reason.AGENT_LOST, message="agent a1 is LOST"))
+    await eventually(lambda: Status.PENDING in fleet.world.records.path(spec.session_id), timeout=10)
+    fleet.world.images.gate.set()
+    await reaches(fleet, spec.session_id, Status.RUNNING)
+    await fleet.exit(spec)
+    await fleet.result(handle)
+    return spec
+
+
+async def given_up_on_a_lost_agent(fleet: Fleet) -> SessionSpec:
+    """The agent of a running session is lost, is back, and is lost for good."""
+    spec = fleet.spec()
+    handle = await fleet.start(spec)
+    await reaches(fleet, spec.session_id, Status.RUNNING)
+    now = datetime.now(UTC)
+    lost = Leave(agent_id="a1", reason=Reason.AGENT_LOST, message="agent a1 is LOST", deadline=now + timedelta(hours=1))
+    await fleet.tell(spec, lost)
+    await fleet.tell(spec, Stay(agent_id="a1", reason=Reason.AGENT_LOST))
+    await fleet.tell(spec, replace(lost, deadline=now))
+    await fleet.result(handle)
+    return spec
+
+
 SCENARIOS: Final[dict[str, Scenario]] = {
     scenario.__name__: scenario
     for scenario in (
@@ -85,6 +117,8 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         pull_failed,
         container_failed,
         terminated,
+        placed_anew,
+        given_up_on_a_lost_agent,
     )
 }
 

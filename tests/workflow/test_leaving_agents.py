@@ -22,11 +22,6 @@ PLACED = [S.SCHEDULED, S.PREPARING]
 STARTED = [S.PREPARED, S.CREATING, S.RUNNING]
 
 
-async def tell(fleet: Fleet, spec: SessionSpec, told: Leave | Stay) -> None:
-    signal = Signal.AGENT_LEAVE if isinstance(told, Leave) else Signal.AGENT_STAY
-    await fleet.client.get_workflow_handle(f"session/{spec.session_id}").signal(signal, told)
-
-
 async def lost(fleet: Fleet, *, after: float = 300.0, agent_id: str = "a1") -> Leave:
     deadline = await fleet.env.get_current_time() + timedelta(seconds=after)
     return Leave(agent_id=agent_id, reason=Reason.AGENT_LOST, message=f"agent {agent_id} is LOST", deadline=deadline)
@@ -55,7 +50,7 @@ async def moved(fleet: Fleet, *, to: str) -> SessionSpec:
     """A session that was pulling on a1 when that was lost, and runs now."""
     spec = await pulling(fleet)
     fleet.world.records.agents = (to,)
-    await tell(fleet, spec, await lost(fleet))
+    await fleet.tell(spec, await lost(fleet))
     await eventually(lambda: S.PENDING in fleet.world.records.path(spec.session_id), timeout=10)
     fleet.world.images.gate.set()
     await reaches(fleet, spec.session_id, S.RUNNING)
@@ -103,7 +98,7 @@ class TestBeforeItRuns:
                 assert fleet.world.records.path(spec.session_id).count(S.PULLING) == placement
 
             await eventually(is_pulling, timeout=10)
-            await tell(fleet, spec, await lost(fleet))
+            await fleet.tell(spec, await lost(fleet))
         assert await ended(fleet, spec) == (S.ERROR, Reason.AGENT_LOST)
 
     async def test_a_start_on_a_lost_agent_is_not_waited_for(self, env: WorkflowEnvironment, world: World) -> None:
@@ -122,7 +117,7 @@ class TestBeforeItRuns:
                 await world.containers.starting.wait()
             world.records.agents = ("a2",)
             world.containers.gate.set()
-            await tell(fleet, spec, await lost(fleet))
+            await fleet.tell(spec, await lost(fleet))
             await reaches(fleet, spec.session_id, S.RUNNING)
             assert world.containers.containers[spec.session_id, 0].agent_id == "a2"
             await fleet.exit(spec)
@@ -141,7 +136,7 @@ class TestBeforeItRuns:
 class TestOnceItRuns:
     async def test_it_ends_when_its_agent_stays_away(self, fleet: Fleet) -> None:
         spec = await running(fleet)
-        await tell(fleet, spec, await lost(fleet, after=300))
+        await fleet.tell(spec, await lost(fleet, after=300))
         await fleet.env.sleep(299)
         assert fleet.world.records.status(spec.session_id) is S.RUNNING
         [note] = [note for note in fleet.world.records.notes[spec.session_id] if note.kind == "agent-lost"]
@@ -152,7 +147,7 @@ class TestOnceItRuns:
     async def test_the_end_is_shown_before_the_agent_is_back_and_its_container_goes_then(self, fleet: Fleet) -> None:
         fleet.world.containers.end_gate.clear()
         spec = await running(fleet)
-        await tell(fleet, spec, await lost(fleet, after=1))
+        await fleet.tell(spec, await lost(fleet, after=1))
         await fleet.env.sleep(2)
         assert await ended(fleet, spec) == (S.ERROR, Reason.AGENT_LOST)
         assert (spec.session_id, 0) in fleet.world.containers.containers
@@ -161,9 +156,9 @@ class TestOnceItRuns:
 
     async def test_it_goes_on_when_its_agent_is_back_in_time(self, fleet: Fleet) -> None:
         spec = await running(fleet)
-        await tell(fleet, spec, await lost(fleet, after=300))
+        await fleet.tell(spec, await lost(fleet, after=300))
         await fleet.env.sleep(100)
-        await tell(fleet, spec, Stay(agent_id="a1", reason=Reason.AGENT_LOST))
+        await fleet.tell(spec, Stay(agent_id="a1", reason=Reason.AGENT_LOST))
         await fleet.env.sleep(3600)
         assert fleet.world.records.status(spec.session_id) is S.RUNNING
         assert [note.kind for note in fleet.world.records.notes[spec.session_id]] == ["agent-lost", "agent-back"]
@@ -172,14 +167,14 @@ class TestOnceItRuns:
 
     async def test_a_time_limit_that_comes_first_is_the_reason(self, fleet: Fleet) -> None:
         spec = await running(fleet, time_limit_seconds=60.0)
-        await tell(fleet, spec, await lost(fleet, after=300))
+        await fleet.tell(spec, await lost(fleet, after=300))
         await fleet.env.sleep(61)
         assert await ended(fleet, spec) == (S.TERMINATED, Reason.TIME_LIMIT)
 
     async def test_an_end_that_is_asked_for_does_not_wait_for_a_lost_agent(self, fleet: Fleet) -> None:
         fleet.world.containers.end_gate.clear()
         spec = await running(fleet)
-        await tell(fleet, spec, await lost(fleet))
+        await fleet.tell(spec, await lost(fleet))
         await fleet.ask(spec, Signal.TERMINATE)
         assert await ended(fleet, spec) == (S.TERMINATED, Reason.TERMINATED_BY_USER)
         fleet.world.containers.end_gate.set()
@@ -187,7 +182,7 @@ class TestOnceItRuns:
     async def test_a_drained_agent_is_left_at_the_deadline_by_whom_and_why(self, fleet: Fleet) -> None:
         spec = await running(fleet)
         now = await fleet.env.get_current_time()
-        await tell(fleet, spec, drained(deadline=now + timedelta(seconds=60)))
+        await fleet.tell(spec, drained(deadline=now + timedelta(seconds=60)))
         await fleet.env.sleep(61)
         assert await ended(fleet, spec) == (S.TERMINATED, Reason.AGENT_DRAINED)
         [finish] = fleet.world.records.finishes[spec.session_id]
@@ -196,7 +191,7 @@ class TestOnceItRuns:
 
     async def test_without_a_deadline_it_may_come_to_its_own_end(self, fleet: Fleet) -> None:
         spec = await running(fleet)
-        await tell(fleet, spec, drained())
+        await fleet.tell(spec, drained())
         await fleet.env.sleep(24 * 3600)
         assert fleet.world.records.status(spec.session_id) is S.RUNNING
         await fleet.exit(spec)

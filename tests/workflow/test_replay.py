@@ -7,7 +7,7 @@ from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 
 from activities.payloads import data_converter
-from tests.workflow.record_histories import HISTORIES
+from tests.workflow.record_histories import AGENT, HISTORIES
 from tests.workflow.scenarios import SCENARIOS
 from workers.sandbox import sandboxed_runner
 from workflows.agent import Agent
@@ -25,7 +25,7 @@ Only where no release has had the old way may the old history be recorded anew.
 
 
 def test_every_scenario_is_recorded() -> None:
-    assert {path.name.split(".")[0] for path in RECORDED} == set(SCENARIOS)
+    assert {path.name.split(".")[0] for path in RECORDED} == {*SCENARIOS, AGENT}
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)

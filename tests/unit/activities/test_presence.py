@@ -108,3 +108,12 @@ async def test_another_life_of_the_agent_is_not_attended() -> None:
     with pytest.raises(ApplicationError, match="another worker has claimed"):
         await environment.run(presence.attend, Attend(boot_id="a later one"))
     assert (desk.superseded, desk.said) == (1, [])
+
+
+async def test_a_worker_that_stops_takes_its_leave_at_once() -> None:
+    desk = Desk(answers=[FACTS])
+    environment, presence = desk.presence()
+    attending = asyncio.ensure_future(environment.run(presence.attend, Attend(boot_id="b")))
+    await eventually(lambda: desk.said == [FACTS], timeout=5)
+    environment.worker_shutdown()
+    await asyncio.wait_for(attending, 5)
