@@ -14,7 +14,7 @@ from workers.reconciliation import Reconciliation
 from workers.shutdown import stop_requested
 
 _log = logging.getLogger(__name__)
-_COMPARE_SECONDS: Final = 15.0
+_COMPARE_SECONDS: Final = 30.0
 
 
 async def run_control(settings: Settings) -> None:

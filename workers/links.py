@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from temporalio.client import Client
+from temporalio.client import Client, RPCTimeoutOrCancelledError
 from temporalio.service import RPCError, RPCStatusCode
 from tenacity import AsyncRetrying, before_sleep_log, retry_if_exception, wait_exponential_jitter
 
@@ -19,7 +19,10 @@ _log = logging.getLogger(__name__)
 
 
 def _is_temporal_away(error: BaseException) -> bool:
-    return isinstance(error, RPCError) and error.status is not RPCStatusCode.NOT_FOUND
+    # The second: nobody has answered an update in time, because no control worker runs yet.
+    return (isinstance(error, RPCError) and error.status is not RPCStatusCode.NOT_FOUND) or isinstance(
+        error, RPCTimeoutOrCancelledError
+    )
 
 
 class Links:

@@ -207,6 +207,8 @@ def test_what_has_vanished_while_its_agent_was_away_is_noticed(fleet: Fleet, ima
     fleet.agents["a3"].kill()
     with contextlib.closing(fleet.engines["a3"].client()) as client:
         client.containers.get(container).remove(force=True)
+    # The engine tells again what happened in its last seconds; this shall be older.
+    fleet.becomes("a3", "LOST")
     fleet.agents["a3"].start()
     view = fleet.stack.ended(session)
     assert (view["status"], view["reason"]) == ("ERROR", "container-lost")

@@ -90,6 +90,16 @@ class TestItsSessions:
                 await eventually(lambda: self.is_told(session, told), timeout=10)  # noqa: B023 (called in this round)
             await host.becomes(AgentStatus.LOST, boot_id)
 
+    async def test_are_told_when_its_engine_stays_down(self, host: Host, session: WorkflowHandle[Any, Any]) -> None:
+        await host.claim("b1")
+        async with host.serving("b1"):
+            await host.becomes(AgentStatus.ONLINE, "b1")
+            host.world.engine_failure = NO_ENGINE
+            await eventually(lambda: self.is_told(session, ["agent_leave"]), timeout=20)
+            await host.becomes(AgentStatus.ENGINE_DOWN, "b1")
+            host.world.engine_failure = None
+            await eventually(lambda: self.is_told(session, ["agent_leave", "agent_stay"]), timeout=20)
+
     async def test_are_told_that_it_is_drained_and_that_it_is_not(
         self, host: Host, session: WorkflowHandle[Any, Any]
     ) -> None:

@@ -13,7 +13,7 @@ from towline.domain.agents import Leave, Stay
 from towline.domain.containers import ContainerExit
 from towline.domain.lifecycle import Reason, Status
 from towline.domain.queues import Signal
-from towline.domain.sessions import SessionSpec
+from towline.domain.sessions import ClusterMode, SessionSpec
 from workers.links import Links
 from workflows import options
 
@@ -122,6 +122,30 @@ class TestBeforeItRuns:
             assert world.containers.containers[spec.session_id, 0].agent_id == "a2"
             await fleet.exit(spec)
             assert await ended(fleet, spec) == (S.TERMINATED, Reason.EXITED)
+
+    async def test_what_has_started_elsewhere_is_ended_before_all_are_placed_anew(
+        self, env: WorkflowEnvironment, world: World
+    ) -> None:
+        world.containers.gate.clear()
+        world.containers.gated = ("a1",)
+        world.records.agents = ("a1", "a2")
+        control, *agents = workers_of(env.client, world, ("a1", "a2"))
+        fleet = Fleet(client=env.client, world=world, env=env)
+        async with AsyncExitStack() as stack:
+            for worker in (control, *agents[2:]):
+                await stack.enter_async_context(worker)
+            async with AsyncExitStack() as first:
+                for worker in agents[:2]:
+                    await first.enter_async_context(worker)
+                spec = fleet.spec(kernels=2, cluster_mode=ClusterMode.MULTI_AGENT)
+                await fleet.start(spec)
+                await eventually(lambda: world.containers.starts == 2, timeout=10)
+                await eventually(lambda: (spec.session_id, 1) in world.containers.containers, timeout=10)
+            world.records.agents = ("a2", "a2")
+            await fleet.tell(spec, await lost(fleet))
+            await reaches(fleet, spec.session_id, S.RUNNING)
+            assert (world.containers.ends, world.containers.starts) == (1, 4)
+            assert {one.agent_id for one in world.containers.containers.values()} == {"a2"}
 
     async def test_an_exit_on_an_agent_that_was_left_is_not_the_sessions(self, fleet: Fleet) -> None:
         spec = await moved(fleet, to="a2")

@@ -59,11 +59,13 @@ def _progress(phase: PullPhase, verdict: Verdict) -> PullProgress:
 
 @dataclass(kw_only=True)
 class FakeContainers:
-    """Containers by (session, kernel). `failures` are raised by the next starts, in order. `exits`: what `end` answers."""
+    """Containers by (session, kernel). `failures` are raised by the next starts, in order. Starts wait for `gate`, on the
+    `gated` agents if some are named."""
 
     containers: dict[tuple[str, int], StartContainer] = field(default_factory=dict)
     failures: list[EngineError] = field(default_factory=list)
     gate: asyncio.Event = field(default_factory=asyncio.Event)
+    gated: tuple[str, ...] = ()
     end_gate: asyncio.Event = field(default_factory=asyncio.Event)
     starting: asyncio.Event = field(default_factory=asyncio.Event)
     starts: int = 0
@@ -77,7 +79,8 @@ class FakeContainers:
     async def start(self, request: StartContainer) -> StartedContainer:
         self.starts += 1
         self.starting.set()
-        await self.gate.wait()
+        if not self.gated or request.agent_id in self.gated:
+            await self.gate.wait()
         if self.failures:
             raise self.failures.pop(0)
         self.containers[request.spec.session_id, request.kernel] = request
