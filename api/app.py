@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from api import problems
 from api.dependencies import Parts
 from api.dispatcher import dispatch_forever
+from api.live_pulls import PullReader, PullWatch, SharedProgress
 from api.orchestrator import Orchestrator, TemporalOrchestrator, lazy_client
 from api.request_limits import RequestLimits
 from api.routes import agents, events, fleet, health, identities, images, logs, sessions
@@ -30,9 +31,18 @@ def create_app(
         database = Database.open(settings.database.url)
         client = await lazy_client(settings.temporal.address, settings.temporal.namespace)
         temporal = orchestrator or TemporalOrchestrator(client)
-        watch = Watch(database, temporal, settings.database.url)
+        progress = SharedProgress(temporal)
+        pulls = PullReader(database, progress)
+        pull_watch = PullWatch(pulls)
+        watch = Watch(database, progress, pull_watch, settings.database.url)
         app.state.parts = Parts(
-            database=database, orchestrator=temporal, tasks=tasks or TemporalTasks(client), watch=watch
+            database=database,
+            orchestrator=temporal,
+            tasks=tasks or TemporalTasks(client),
+            watch=watch,
+            progress=progress,
+            pulls=pulls,
+            pull_watch=pull_watch,
         )
         loops = [asyncio.create_task(watch.run()), asyncio.create_task(dispatch_forever(database, temporal))]
         try:

@@ -6,6 +6,7 @@ from typing import Annotated
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from api.live_pulls import PullReader, PullWatch, SharedProgress
 from api.orchestrator import Orchestrator
 from api.tasks import Tasks
 from api.watch import Watch
@@ -27,6 +28,9 @@ class Parts:
     orchestrator: Orchestrator
     tasks: Tasks
     watch: Watch
+    progress: SharedProgress
+    pulls: PullReader
+    pull_watch: PullWatch
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from api.orchestrator import Orchestrator
+from api.live_pulls import POLL_SECONDS, PullWatch, SharedProgress
 from towline.domain.lifecycle import FINAL, Status
 from towline.domain.progress import PullProgress
 from towline.store.database import Database
@@ -22,7 +22,9 @@ from towline.store.sessions import list_events
 from towline.store.views import EventView
 
 _log = logging.getLogger(__name__)
-POLL_SECONDS: Final = 0.5
+PING_SECONDS: Final = 15
+"""An event stream gives a sign of life so often."""
+
 _LOOK_EVERY_SECONDS: Final = 10.0
 """The look behind the notifications."""
 
@@ -69,9 +71,10 @@ class Watched:
 class Watch:
     """Every watched session of this process."""
 
-    def __init__(self, database: Database, orchestrator: Orchestrator, listen_url: str) -> None:
+    def __init__(self, database: Database, progress: SharedProgress, pulls: PullWatch, listen_url: str) -> None:
         self._database = database
-        self._orchestrator = orchestrator
+        self._progress = progress
+        self._pulls = pulls
         self._listen_url = listen_url
         self._watched: dict[str, Watched] = {}
         self._pollers: dict[str, asyncio.Task[None]] = {}
@@ -79,6 +82,7 @@ class Watch:
     async def run(self) -> None:
         """Listen for new events until cancelled."""
         async for session_id in listen(self._listen_url):
+            self._pulls.wake()
             for watched in self._watched.values():
                 if session_id in (None, watched.session_id):
                     watched.wake.set()
@@ -115,5 +119,5 @@ class Watch:
         async with self._database.transaction() as tx:
             events = await list_events(tx, watched.session_id, after=after)
         status = events[-1].session_status if events else watched.status
-        pulls = await self._orchestrator.pulls(watched.session_id) if status is Status.PULLING else {}
+        pulls = await self._progress.of(watched.session_id) if status is Status.PULLING else {}
         await watched.publish(events, pulls)

@@ -5,19 +5,21 @@ import sys
 import tempfile
 from pathlib import Path
 
+from bench.pulls import Figure, crowding, responsiveness
 from bench.starts import Comparison, Starter, compare
 from tests.acceptance.stack import running_stack
-from tests.rig.engines import classic_engine
+from tests.rig.engines import EngineOptions, classic_engine
 from tests.rig.images import ImageRecipe, Layer, demo_image, push
 from tests.rig.registry import RegistryProcess
 
+_FIGURES = ("what", "measured", "limit")
 _COLUMNS = ("what", "peer", "runs", "ours, ms", "peer, ms", "difference, ms", "ratio")
 WARM_RUNS = 20
 COLD_RUNS = 9
 
 
-def measure(work: Path) -> list[Comparison]:
-    """Run every comparison on an engine, a registry and a stack of our own."""
+def measure(work: Path) -> tuple[list[Comparison], list[Figure]]:
+    """Run everything on an engine, a registry and a stack of our own."""
     with classic_engine(work) as engine, RegistryProcess(work / "registry") as registry:
         client = engine.client().api
         small = push(registry.host, "bench/small", "1", ImageRecipe(layers=(Layer.busybox(),))).reference
@@ -39,16 +41,25 @@ def measure(work: Path) -> list[Comparison]:
                 cold.forget_image()
                 return cold.bare(pull=True)
 
-            return [
+            comparisons = [
                 compare("warm start", "engine create + start", WARM_RUNS, warm.ours, warm.bare),
                 compare("cold start, 150 MB", "docker pull && docker run -d", COLD_RUNS, cold_ours, cold_command_line),
                 compare("cold start, 150 MB", "engine pull + create + start", COLD_RUNS, cold_ours, cold_bare),
             ]
+            found = responsiveness(stack, registry)
+        (work / "crowd").mkdir()
+        options = EngineOptions(max_concurrent_downloads=100)
+        with (
+            classic_engine(work / "crowd", options) as wide,
+            running_stack(work / "crowd", wide.url, settings={"TOWLINE_AGENT__UNIQUE_PULLS_MAX": "100"}) as stack,
+        ):
+            found += crowding(stack, registry)
+        return comparisons, found
 
 
-def table(rows: list[tuple[str, ...]]) -> str:
+def table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     """A Markdown table."""
-    lines = [_COLUMNS, tuple("---" for _ in _COLUMNS), *rows]
+    lines = [columns, tuple("---" for _ in columns), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
@@ -60,7 +71,9 @@ def main() -> None:
         (work / "s").mkdir()
         # PostgreSQL runs as another account when we are root, and has to reach its data.
         work.chmod(0o755)
-        text = table([comparison.row() for comparison in measure(work)])
+        comparisons, found = measure(work)
+    text = table(_COLUMNS, [comparison.row() for comparison in comparisons])
+    text += "\n" + table(_FIGURES, [figure.row() for figure in found])
     target = Path(".towline/bench.md")
     target.parent.mkdir(exist_ok=True)
     target.write_text(text)

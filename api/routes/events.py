@@ -1,7 +1,7 @@
 """A session's events: a page as JSON, or live as server-sent events."""
 
 from collections.abc import AsyncIterator
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
 from sse_starlette import EventSourceResponse, ServerSentEvent
@@ -9,12 +9,10 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from api.dependencies import TheParts, TheSession
 from api.problems import RESPONSES
 from api.schemas.answers import PROGRESS, EventPage, event_answer
-from api.watch import Watch
+from api.watch import PING_SECONDS, Watch
 from towline.store.sessions import list_events
 
 router = APIRouter(prefix="/v1/sessions", tags=["events"], responses=RESPONSES)
-
-_PING_SECONDS: Final = 15
 
 
 @router.get(
@@ -36,7 +34,7 @@ async def events(
     since = after if last_event_id is None else last_event_id
     if "text/event-stream" in accept:
         stream = _stream(parts.watch, view.spec.session_id, since)
-        return EventSourceResponse(stream, ping=_PING_SECONDS, headers={"Cache-Control": "no-store"})
+        return EventSourceResponse(stream, ping=PING_SECONDS, headers={"Cache-Control": "no-store"})
     async with parts.database.transaction() as tx:
         found = await list_events(tx, view.spec.session_id, after=since)
     return EventPage(events=[event_answer(event) for event in found])

@@ -1,46 +1,56 @@
 """The pulls on the agents, in flight and past."""
 
-import asyncio
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Header, Query
+from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from api.dependencies import Caller, Parts, TheCaller, TheParts, TheSuperadmin
+from api.live_pulls import PullWatch
 from api.problems import RESPONSES
 from api.schemas.answers import PullAnswer, PullList
 from api.schemas.requests import CancelPullBody
+from api.watch import PING_SECONDS
 from towline.domain.lifecycle import FINAL
-from towline.domain.progress import PullProgress
 from towline.domain.pulling import PullOutcome, WaitOutcome
 from towline.domain.queues import Signal
 from towline.domain.sessions import EndRequest
 from towline.errors import NotFoundError
-from towline.store.pulls import get_pull, list_pulls
 from towline.store.sessions import get_session
-from towline.store.views import PullView
 
 router = APIRouter(prefix="/v1", tags=["fleet"], responses=RESPONSES)
 
 
-@router.get("/pulls")
+@router.get(
+    "/pulls",
+    response_model=PullList,
+    responses={
+        200: {"content": {"text/event-stream": {}}, "description": "A list, or a stream where that is accepted."}
+    },
+)
 async def pulls(
     parts: TheParts,
     caller: TheCaller,
     outcome: PullOutcome | None = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
-) -> PullList:
-    """Pulls in flight and past, newest first: those that one's own sessions wait for, or all for a superadmin."""
-    async with parts.database.transaction() as tx:
-        views = await list_pulls(tx, owner_id=caller.scope, outcome=outcome, limit=limit)
-    return PullList(pulls=await _with_progress(parts, views))
+    accept: Annotated[str, Header()] = "application/json",
+) -> Any:
+    """Pulls in flight and past, newest first: those that one's own sessions wait for, or all for a superadmin.
+
+    As a stream, those in flight, live: `pulls` has all of them, once, at the beginning; then `progress` has one that is new
+    or has changed, and `ended` the account of one that is over. A stream that is opened anew begins with `pulls` again.
+    """
+    if "text/event-stream" in accept:
+        stream = _stream(parts.pull_watch, caller.scope)
+        return EventSourceResponse(stream, ping=PING_SECONDS, headers={"Cache-Control": "no-store"})
+    return PullList(pulls=await parts.pulls.find(caller.scope, outcome=outcome, limit=limit))
 
 
 @router.get("/pulls/{pull_id}")
 async def pull(pull_id: str, parts: TheParts, caller: TheCaller) -> PullAnswer:
     """One pull: who waits or waited, its progress while it runs, and its account after that."""
-    [answer] = await _with_progress(parts, [await _visible(parts, pull_id, caller)])
-    return answer
+    return await _visible(parts, pull_id, caller)
 
 
 @router.post("/pulls/{pull_id}/cancel", status_code=202)
@@ -49,39 +59,37 @@ async def cancel_pull(
 ) -> PullAnswer:
     """End a pull for everybody: each session that waits for it is force-cancelled, with who and why; the last one out
     aborts the transfer."""
-    view = await _visible(parts, pull_id, caller)
+    found = await _visible(parts, pull_id, caller)
     why = f"pull {pull_id} cancelled" + (f": {body.why}" if body and body.why else "")
     request = EndRequest(actor=caller.actor, why=why)
-    waiting = [wait.session_id for wait in view.waits if wait.outcome is WaitOutcome.WAITING]
+    waiting = [wait.session_id for wait in found.waits if wait.outcome is WaitOutcome.WAITING]
     async with parts.database.transaction() as tx:
-        sessions = [found for session_id in waiting if (found := await get_session(tx, session_id)) is not None]
+        sessions = [view for session_id in waiting if (view := await get_session(tx, session_id)) is not None]
     for session in sessions:
         if session.status not in FINAL:
             await parts.orchestrator.signal(session.spec, Signal.FORCE_CANCEL, request)
-    [answer] = await _with_progress(parts, [await _visible(parts, pull_id, caller)])
-    return answer
+    return await _visible(parts, pull_id, caller)
 
 
-async def _visible(parts: Parts, pull_id: str, caller: Caller) -> PullView:
-    async with parts.database.transaction() as tx:
-        view = await get_pull(tx, pull_id, owner_id=caller.scope)
-    if view is None:
+async def _visible(parts: Parts, pull_id: str, caller: Caller) -> PullAnswer:
+    found = await parts.pulls.get(pull_id, caller.scope)
+    if found is None:
         raise NotFoundError(f"there is no pull {pull_id[:64]!r}")
-    return view
+    return found
 
 
-async def _with_progress(parts: Parts, views: Sequence[PullView]) -> list[PullAnswer]:
-    """The views with what the heartbeats of one of their waiters say."""
-    running = [view for view in views if view.outcome is PullOutcome.RUNNING]
-    live = await asyncio.gather(*(_progress_of(parts, view) for view in running))
-    progress = {view.id: found for view, found in zip(running, live, strict=True)}
-    return [PullAnswer.model_validate(view).model_copy(update={"progress": progress.get(view.id)}) for view in views]
-
-
-async def _progress_of(parts: Parts, view: PullView) -> PullProgress | None:
-    for wait in view.waits:
-        if wait.outcome is WaitOutcome.WAITING:
-            found = (await parts.orchestrator.pulls(wait.session_id)).get(view.agent_id)
-            if found is not None and found.pull_id == view.id:
-                return found
-    return None
+async def _stream(watch: PullWatch, scope: str | None) -> AsyncIterator[ServerSentEvent]:
+    async with watch.viewer(scope) as live:
+        version = await live.changed_since(0)
+        shown = dict(live.running)
+        yield ServerSentEvent(PullList(pulls=list(shown.values())).model_dump_json(), event="pulls")
+        while True:
+            version = await live.changed_since(version)
+            running, ended = live.running, {pull.id: pull for pull in live.ended}
+            for pull_id in shown.keys() - running.keys():
+                if pull_id in ended:
+                    yield ServerSentEvent(ended[pull_id].model_dump_json(), event="ended")
+            for pull_id, found in running.items():
+                if shown.get(pull_id) != found:
+                    yield ServerSentEvent(found.model_dump_json(), event="progress")
+            shown = dict(running)

@@ -68,7 +68,7 @@ async def list_(
 @router.get("/{session_id}")
 async def show(view: TheSession, parts: TheParts) -> SessionAnswer:
     """One session, with its pull while there is one."""
-    pulls = await parts.orchestrator.pulls(view.spec.session_id) if view.status is Status.PULLING else {}
+    pulls = await parts.progress.of(view.spec.session_id) if view.status is Status.PULLING else {}
     return session_answer(view, pulls)
 
 

@@ -4,12 +4,11 @@ import asyncio
 import itertools
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.rig.engines import Engine as RealEngine
+from tests.contract.pull_subjects import BLOBS, MANIFESTS, Pulling, pulling_on
 from tests.rig.eventually import eventually
 from tests.rig.faults import (
     Answer,
@@ -29,51 +28,15 @@ from tests.rig.registry import RegistryProcess
 from towline.domain.lifecycle import Reason
 from towline.domain.progress import PullPhase, PullProgress, Verdict
 from towline.domain.pulling import CheckAndPull, CheckImage
-from towline.domain.pulls.thresholds import Thresholds
 from towline.domain.sessions import PullPolicy
-from towline.engine.client import Engine
-from towline.engine.images import EngineImages
-from towline.engine.pull_attempts import PullSettings
-from towline.engine.registry import Registries
-from towline.errors import EngineError
 
 R = Reason
-QUICK = Thresholds(stall_seconds=2.0, connecting_seconds=3.0)
-BLOBS = "*/blobs/*"
-MANIFESTS = "*/manifests/*"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pulling:
-    """One agent's images on one real engine: in haste for a verdict, and with the limits of the default settings."""
-
-    images: EngineImages
-    by_default: EngineImages
-    real: RealEngine
-    seen: list[PullProgress]
-
-    async def pull(self, image: str, waiter: str = "w", digest: str | None = None) -> object:
-        request = CheckAndPull(waiter=waiter, image=image, digest=digest)
-        return await self.images.pull(request, self.seen.append)
-
-    async def fails(self, image: str) -> EngineError:
-        with pytest.raises(EngineError) as caught:
-            await self.pull(image)
-        return caught.value
 
 
 @pytest.fixture(params=["classic_engine", "containerd_engine"])
 async def pulling(request: pytest.FixtureRequest) -> AsyncIterator[Pulling]:
-    real: RealEngine = request.getfixturevalue(request.param)
-    engine, registries = Engine(real.url), Registries()
-
-    def images(thresholds: Thresholds) -> EngineImages:
-        settings = PullSettings(thresholds=thresholds, attempts_max=2)
-        return EngineImages(engine=engine, agent_id="a1", registries=registries, settings=settings, unique_pulls_max=3)
-
-    yield Pulling(images=images(QUICK), by_default=images(Thresholds()), real=real, seen=[])
-    await registries.close()
-    engine.close()
+    async with pulling_on(request.getfixturevalue(request.param)) as ready:
+        yield ready
 
 
 _SEEDS = itertools.count(5000, 2)
@@ -90,19 +53,6 @@ def image(registry: RegistryProcess) -> PushedImage:
         Layer.random(mb=2, seed=seed + 1),
     )
     return push(registry.host, "contract/faults", str(seed), ImageRecipe(layers=layers))
-
-
-@pytest.fixture
-def fresh(pulling: Pulling) -> Callable[[], None]:
-    """Forget every image, so that a pull has everything to bring."""
-
-    def forget() -> None:
-        client = pulling.real.client().api
-        for found in client.images():
-            client.remove_image(found["Id"], force=True)
-
-    forget()
-    return forget
 
 
 FINAL = {R.IMAGE_NOT_FOUND, R.UNAUTHORIZED, R.ACCESS_DENIED}
@@ -128,7 +78,6 @@ FAULTS: list[tuple[str, Fault, str, set[Reason], float]] = [
 @pytest.mark.parametrize(("what", "fault", "path", "reasons", "seconds"), FAULTS, ids=[row[0] for row in FAULTS])
 async def test_a_fault_has_its_reason_in_bounded_time_and_leaves_no_transfer(
     pulling: Pulling,
-    fresh: Callable[[], None],
     registry: RegistryProcess,
     image: PushedImage,
     what: str,
@@ -161,7 +110,7 @@ async def _after(seconds: float) -> None:
 
 
 async def test_a_cut_transfer_is_taken_up_and_succeeds(
-    pulling: Pulling, fresh: Callable[[], None], registry: RegistryProcess, image: PushedImage
+    pulling: Pulling, registry: RegistryProcess, image: PushedImage
 ) -> None:
     with FaultRegistry(registry.host) as faults:
         faults.on(Cut(after_bytes=1_500_000), path=BLOBS, method="GET", first=2, last=2)
@@ -170,7 +119,7 @@ async def test_a_cut_transfer_is_taken_up_and_succeeds(
 
 
 async def test_bytes_to_pull_are_known_before_the_first_and_served_exactly(
-    pulling: Pulling, fresh: Callable[[], None], registry: RegistryProcess, image: PushedImage
+    pulling: Pulling, registry: RegistryProcess, image: PushedImage
 ) -> None:
     with FaultRegistry(registry.host) as faults:
         name = image.reference.replace(registry.host, faults.host)
@@ -198,7 +147,7 @@ def _check_honesty(seen: list[PullProgress]) -> None:
     ids=["in mid-blob", "before a blob", "before the manifest"],
 )
 async def test_an_abort_works_while_the_engine_is_silent(
-    pulling: Pulling, fresh: Callable[[], None], registry: RegistryProcess, image: PushedImage, fault: Fault, path: str
+    pulling: Pulling, registry: RegistryProcess, image: PushedImage, fault: Fault, path: str
 ) -> None:
     with FaultRegistry(registry.host) as faults:
         faults.on(fault, path=path, method="GET")
@@ -217,7 +166,7 @@ async def test_an_abort_works_while_the_engine_is_silent(
 
 
 async def test_twenty_waiters_share_one_transfer_and_leave_as_they_like(
-    pulling: Pulling, fresh: Callable[[], None], registry: RegistryProcess, image: PushedImage
+    pulling: Pulling, registry: RegistryProcess, image: PushedImage
 ) -> None:
     with FaultRegistry(registry.host) as faults:
         faults.on(Throttle(total_bytes_per_second=2_500_000), path=BLOBS)
@@ -231,9 +180,7 @@ async def test_twenty_waiters_share_one_transfer_and_leave_as_they_like(
             assert len(faults.stats().of(method="GET", digest=digest)) <= 1
 
 
-async def test_slow_is_not_stuck(
-    pulling: Pulling, fresh: Callable[[], None], registry: RegistryProcess, image: PushedImage
-) -> None:
+async def test_slow_is_not_stuck(pulling: Pulling, registry: RegistryProcess, image: PushedImage) -> None:
     with FaultRegistry(registry.host) as faults:
         faults.on(Throttle(total_bytes_per_second=600_000), path=BLOBS)
         name = image.reference.replace(registry.host, faults.host)
@@ -243,7 +190,7 @@ async def test_slow_is_not_stuck(
 
 
 async def test_a_daemon_that_dies_in_mid_pull_is_waited_for(
-    pulling: Pulling, fresh: Callable[[], None], registry: RegistryProcess, image: PushedImage
+    pulling: Pulling, registry: RegistryProcess, image: PushedImage
 ) -> None:
     with FaultRegistry(registry.host) as faults:
         faults.on(Throttle(total_bytes_per_second=1_500_000), path=BLOBS)
@@ -262,9 +209,7 @@ async def test_a_registry_that_refuses_connections(pulling: Pulling) -> None:
     assert error.reason is R.CONNECTION_REFUSED
 
 
-async def test_retry_after_is_honoured(
-    pulling: Pulling, fresh: Callable[[], None], registry: RegistryProcess, image: PushedImage
-) -> None:
+async def test_retry_after_is_honoured(pulling: Pulling, registry: RegistryProcess, image: PushedImage) -> None:
     with FaultRegistry(registry.host) as faults:
         limited = registry_error(429, "TOOMANYREQUESTS", "slow down", headers={"Retry-After": "3"})
         active = faults.on(limited, path=MANIFESTS)

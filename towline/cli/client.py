@@ -151,6 +151,30 @@ class Client:
             over = over or event.data.get("session_status") in FINAL
             yield event
 
+    def pulls(self, *, seconds: float | None = None) -> Iterator[StreamEvent]:
+        """The pulls in flight, live, for so long: `pulls` (all, at the beginning and after a broken connection), `progress`
+        and `ended` (one each)."""
+        until = None if seconds is None else self._clock() + seconds
+
+        def once() -> Iterator[StreamEvent]:
+            left = None if until is None else max(0.0, until - self._clock())
+            timeout = _STREAM_TIMEOUT if left is None else httpx.Timeout(min(60.0, left + 0.1), connect=5.0)
+            try:
+                with self._stream("/v1/pulls", timeout, headers={"Accept": "text/event-stream"}) as response:
+                    for event in EventSource(response).iter_sse():
+                        if event.data:
+                            yield StreamEvent(kind=event.event, data=json.loads(event.data))
+            except LostAnswerError:
+                if until is None or self._clock() < until:
+                    raise
+                return
+            raise LostAnswerError("the API has ended the stream of pulls")
+
+        for event in self._resumed(once):
+            if until is not None and self._clock() >= until:
+                return
+            yield event
+
     def logs(self, session_id: str, *, kernel: int = 0, tail: int | None = None, follow: bool = False) -> Iterator[str]:
         """A kernel's log as text. `follow`: until the kernel has ended; a broken connection is taken up where it broke."""
         params: dict[str, Any] = {"kernel": kernel, "follow": follow} | ({} if tail is None else {"tail": tail})

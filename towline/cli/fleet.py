@@ -1,7 +1,6 @@
 """`towline pull …`."""
 
 import sys
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import datetime
@@ -17,7 +16,6 @@ from towline.cli.output import AsJson, console, duration, harmless, print_json, 
 from towline.cli.progress import LineDisplay, summary
 
 pulls = typer.Typer(help="Pulls, in flight and past.", no_args_is_help=True)
-_WATCH_SECONDS: Final = 0.5
 _IN_FLIGHT: Final = {"outcome": "running"}
 
 
@@ -95,28 +93,38 @@ def watch(
     as_json: AsJson = False,
 ) -> None:
     """Show pulls in flight, live, until Ctrl-C."""
-    client = Client()
-    until = None if seconds is None else time.monotonic() + seconds
+    shown: dict[str, dict[str, Any]] = {}
     with ExitStack() as stack:
         screen = _screen(stack, as_json)
-        while until is None or time.monotonic() < until:
-            found = client.ask_patiently("GET", "/v1/pulls", params=_IN_FLIGHT)["pulls"]
-            wanted = [one for one in found if pull in (None, one["id"])]
-            screen(wanted)
-            if pull is not None and not wanted:
+        for event in Client().pulls(seconds=seconds):
+            if event.kind == "pulls":
+                shown = {one["id"]: one for one in event.data["pulls"] if pull in (None, one["id"])}
+                changed = list(shown.values())
+            elif pull not in (None, event.data["id"]):
+                continue
+            elif event.kind == "ended":
+                shown.pop(event.data["id"], None)
+                changed = []
+            else:
+                shown[event.data["id"]] = event.data
+                changed = [event.data]
+            screen(list(shown.values()), changed)
+            if pull is not None and not shown:
                 return
-            client.sleep(_WATCH_SECONDS)
 
 
-def _screen(stack: ExitStack, as_json: bool) -> Callable[[list[dict[str, Any]]], None]:
-    """Where pulls are watched: one picture that changes on a terminal, lines of what has changed elsewhere."""
+_Pulls = list[dict[str, Any]]
+
+
+def _screen(stack: ExitStack, as_json: bool) -> Callable[[_Pulls, _Pulls], None]:
+    """Where pulls are watched: one picture of all on a terminal, lines of what has changed elsewhere."""
     if sys.stdout.isatty() and not as_json:
         live = stack.enter_context(Live(console=console, auto_refresh=False))
-        return lambda found: live.update(Text("\n".join(map(_line, found)) or "no pull in flight"), refresh=True)
+        return lambda all_, _: live.update(Text("\n".join(map(_line, all_)) or "no pull in flight"), refresh=True)
     lines = LineDisplay(sys.stdout)
 
-    def print_all(found: list[dict[str, Any]]) -> None:
-        for one in found:
+    def print_changed(_: _Pulls, changed: _Pulls) -> None:
+        for one in changed:
             if one["progress"] is None:
                 continue
             if as_json:
@@ -124,7 +132,7 @@ def _screen(stack: ExitStack, as_json: bool) -> Callable[[list[dict[str, Any]]],
             else:
                 lines.show(one["progress"])
 
-    return print_all
+    return print_changed
 
 
 def _line(one: dict[str, Any]) -> str:

@@ -64,7 +64,7 @@ def up(
 
 @app.command()
 def api() -> None:
-    """Run the HTTP API and the dashboard."""
+    """Run the HTTP API."""
     from towline.embedded.stack import uvicorn_arguments
     from towline.settings import load_settings
 
@@ -154,7 +154,6 @@ def _announce(stack: "Stack", engines: Sequence[str], files: Sequence[Path]) -> 
 
     addresses = {
         "api": stack.api_url,
-        "dashboard": f"{stack.api_url}/",
         "docs": f"{stack.api_url}/docs",
         "temporal": stack.temporal.address,
         "temporal_ui": stack.temporal.ui_url,

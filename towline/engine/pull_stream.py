@@ -6,7 +6,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import requests
@@ -29,7 +29,7 @@ class PullRequest:
     repository: str
     reference: str
     platform: str | None = None
-    credential: Mapping[str, str] | None = None
+    credential: Mapping[str, str] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.unit.cli.conftest import Towline
-from tests.unit.cli.fake_api import FakeApi
+from tests.unit.cli.fake_api import BREAK, HOLD, FakeApi
 from tests.unit.cli.values import EVENTS, LOGS, SESSION, account, pull, session, step
 
 SHOW = f"/v1/sessions/{SESSION}"
@@ -161,16 +161,36 @@ def test_waiting_ends_in_time(api: FakeApi, towline: Towline) -> None:
 
 
 def test_a_pull_is_watched_until_it_ends(api: FakeApi, towline: Towline) -> None:
-    for found in ([account(pull())], [account(pull()), account(pull(pull_id="other"), id="other")], []):
-        api.answer("GET", "/v1/pulls", {"pulls": found})
+    other = account(pull(pull_id="other"), id="other")
+    api.stream(
+        "/v1/pulls",
+        ("pulls", {"pulls": [account(pull())]}),
+        ("progress", other),
+        ("ended", other),
+        ("ended", account(id="pull-1")),
+        HOLD,
+    )
     done = towline("pull", "watch", "pull-1")
     assert done.code == 0
     assert len(done.out.splitlines()) == 1
 
 
+def test_a_pull_that_is_not_in_flight_is_not_waited_for(api: FakeApi, towline: Towline) -> None:
+    api.stream("/v1/pulls", ("pulls", {"pulls": []}), HOLD)
+    assert towline("pull", "watch", "pull-1").code == 0
+
+
+def test_watching_goes_on_when_the_connection_breaks(api: FakeApi, towline: Towline) -> None:
+    api.stream("/v1/pulls", ("pulls", {"pulls": [account(pull())]}), BREAK)
+    api.stream("/v1/pulls", ("pulls", {"pulls": []}), HOLD)
+    assert towline("pull", "watch", "pull-1").code == 0
+    assert len(api.asked("GET", "/v1/pulls")) == 2
+
+
 def test_pulls_are_watched_as_json_for_a_while(api: FakeApi, towline: Towline) -> None:
-    api.answer("GET", "/v1/pulls", {"pulls": [account(pull())]})
-    done = towline("pull", "watch", "--seconds=0.01", "--json")
+    api.stream("/v1/pulls", ("pulls", {"pulls": [account(pull())]}), HOLD)
+    done = towline("pull", "watch", "--seconds=0.5", "--json")
+    assert done.code == 0
     assert [json.loads(line)["progress"]["percent"] for line in done.out.splitlines()] == [25.0]
 
 
