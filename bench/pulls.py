@@ -180,8 +180,8 @@ def crowding(stack: RunningStack, registry: RegistryProcess) -> list[Figure]:
     grown = many.history_after - many.history_before
     return [
         Figure(
-            name="100 pulls × 5 viewers: the API, of one core", value=f"{100 * many.api_core_share:.0f} %", limit="25 %"
+            name="100 pulls x 5 viewers: the API, of one core", value=f"{100 * many.api_core_share:.0f} %", limit="25 %"
         ),
-        Figure(name="100 pulls × 5 viewers: progress events in 20 s", value=str(many.progress_seen), limit=""),
-        Figure(name="100 pulls × 5 viewers: growth of a history, events", value=str(grown), limit="0"),
+        Figure(name="100 pulls x 5 viewers: progress events in 20 s", value=str(many.progress_seen), limit=""),
+        Figure(name="100 pulls x 5 viewers: growth of a history, events", value=str(grown), limit="0"),
     ]

@@ -120,6 +120,9 @@ class _Informed(Engine):
         super().__init__("unix:///nowhere")
         self._info = info
 
+    async def probe(self) -> None:
+        """It answers."""
+
 
 _INFO: dict[str, object] = {
     "NCPU": 4,
