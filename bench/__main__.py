@@ -14,6 +14,7 @@ from tests.rig.registry import RegistryProcess
 
 _FIGURES = ("what", "measured", "limit")
 _COLUMNS = ("what", "peer", "runs", "ours, ms", "peer, ms", "difference, ms", "ratio")
+_WIDE = {"TOWLINE_AGENT__UNIQUE_PULLS_MAX": "100", "TOWLINE_AGENT__CPU": "64"}
 WARM_RUNS = 20
 COLD_RUNS = 9
 
@@ -51,7 +52,7 @@ def measure(work: Path) -> tuple[list[Comparison], list[Figure]]:
         options = EngineOptions(max_concurrent_downloads=100)
         with (
             classic_engine(work / "crowd", options) as wide,
-            running_stack(work / "crowd", wide.url, settings={"TOWLINE_AGENT__UNIQUE_PULLS_MAX": "100"}) as stack,
+            running_stack(work / "crowd", wide.url, settings=_WIDE) as stack,
         ):
             found += crowding(stack, registry)
         return comparisons, found

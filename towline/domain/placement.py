@@ -182,7 +182,7 @@ def _too_large(wish: Wish, agents: Sequence[AgentRoom]) -> str:
 def _no_room(wish: Wish, agents: Sequence[AgentRoom]) -> str:
     roomiest = min(agents, key=_most_room_first)
     return (
-        f"needs {_needs(wish)}; the most that is free is {roomiest.cpu_free:g} cores, "
+        f"needs {_needs(wish)}; the most that is free is {max(0.0, round(roomiest.cpu_free, 6)):g} cores, "
         f"{roomiest.memory_bytes_free} bytes, {roomiest.gpu_free} GPUs on {roomiest.agent_id}"
     )
 

@@ -101,6 +101,7 @@ class TestWhoWaits:
             (wish(pinned="a"), [replace(agent("a"), cordoned=True), agent("b")], "no fitting agent is online"),
             (wish(gib=5), [used(agent("a"), gib=4)], "4294967296 bytes, 0 GPUs on a"),
             (wish(cpu=3), [used(agent("a"), cpu=2)], "the most that is free is 2 cores"),
+            (wish(cpu=3), [used(agent("a"), cpu=4.0 + 1e-15)], "the most that is free is 0 cores"),
             (wish(gpu=1), [used(agent("a", gpu=1), gpu=1)], "1 GPUs; the most"),
             (wish(kernels=2, gib=4), [used(agent("a"), gib=1), used(agent("b"), gib=1)], "2 kernels of"),
             (wish(kernels=2, gib=8, mode=MULTI), [agent("a"), used(agent("b"), gib=1)], "2 kernels of"),
