@@ -3,10 +3,11 @@
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
-from bench.pulls import Figure, crowding, responsiveness
-from bench.starts import Comparison, Starter, compare
+from bench.pulls import crowding, responsiveness
+from bench.starts import Starter, compare
 from tests.acceptance.stack import running_stack
 from tests.rig.engines import EngineOptions, classic_engine
 from tests.rig.images import ImageRecipe, Layer, demo_image, push
@@ -19,8 +20,8 @@ WARM_RUNS = 20
 COLD_RUNS = 9
 
 
-def measure(work: Path) -> tuple[list[Comparison], list[Figure]]:
-    """Run everything on an engine, a registry and a stack of our own."""
+def measure(work: Path) -> Iterator[str]:
+    """Run everything on engines, a registry and stacks of our own; a table at a time."""
     with classic_engine(work) as engine, RegistryProcess(work / "registry") as registry:
         client = engine.client().api
         small = push(registry.host, "bench/small", "1", ImageRecipe(layers=(Layer.busybox(),))).reference
@@ -42,20 +43,20 @@ def measure(work: Path) -> tuple[list[Comparison], list[Figure]]:
                 cold.forget_image()
                 return cold.bare(pull=True)
 
-            comparisons = [
+            comparisons = (
                 compare("warm start", "engine create + start", WARM_RUNS, warm.ours, warm.bare),
                 compare("cold start, 150 MB", "docker pull && docker run -d", COLD_RUNS, cold_ours, cold_command_line),
                 compare("cold start, 150 MB", "engine pull + create + start", COLD_RUNS, cold_ours, cold_bare),
-            ]
-            found = responsiveness(stack, registry)
+            )
+            yield table(_COLUMNS, [comparison.row() for comparison in comparisons])
+            yield table(_FIGURES, [figure.row() for figure in responsiveness(stack, registry)])
         (work / "crowd").mkdir()
         options = EngineOptions(max_concurrent_downloads=100)
         with (
             classic_engine(work / "crowd", options) as wide,
             running_stack(work / "crowd", wide.url, settings=_WIDE) as stack,
         ):
-            found += crowding(stack, registry)
-        return comparisons, found
+            yield table(_FIGURES, [figure.row() for figure in crowding(stack, registry)])
 
 
 def table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
@@ -72,13 +73,13 @@ def main() -> None:
         (work / "s").mkdir()
         # PostgreSQL runs as another account when we are root, and has to reach its data.
         work.chmod(0o755)
-        comparisons, found = measure(work)
-    text = table(_COLUMNS, [comparison.row() for comparison in comparisons])
-    text += "\n" + table(_FIGURES, [figure.row() for figure in found])
-    target = Path(".towline/bench.md")
-    target.parent.mkdir(exist_ok=True)
-    target.write_text(text)
-    sys.stdout.write(text)
+        target = Path(".towline/bench.md")
+        target.parent.mkdir(exist_ok=True)
+        with target.open("w") as report:
+            for text in measure(work):
+                report.write(f"{text}\n")
+                sys.stdout.write(f"{text}\n")
+                sys.stdout.flush()
 
 
 if __name__ == "__main__":
