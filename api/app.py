@@ -31,20 +31,9 @@ def create_app(
         database = Database.open(settings.database.url)
         client = await lazy_client(settings.temporal.address, settings.temporal.namespace)
         temporal = orchestrator or TemporalOrchestrator(client)
-        progress = SharedProgress(temporal)
-        pulls = PullReader(database, progress)
-        pull_watch = PullWatch(pulls)
-        watch = Watch(database, progress, pull_watch, settings.database.url)
-        app.state.parts = Parts(
-            database=database,
-            orchestrator=temporal,
-            tasks=tasks or TemporalTasks(client),
-            watch=watch,
-            progress=progress,
-            pulls=pulls,
-            pull_watch=pull_watch,
-        )
-        loops = [asyncio.create_task(watch.run()), asyncio.create_task(dispatch_forever(database, temporal))]
+        parts = _parts(settings, database, temporal, tasks or TemporalTasks(client))
+        app.state.parts = parts
+        loops = [asyncio.create_task(parts.watch.run()), asyncio.create_task(dispatch_forever(database, temporal))]
         try:
             yield
         finally:
@@ -64,3 +53,18 @@ def create_app(
     for routes in (sessions, events, logs, agents, fleet, images, identities, health):
         app.include_router(routes.router)
     return app
+
+
+def _parts(settings: Settings, database: Database, orchestrator: Orchestrator, tasks: Tasks) -> Parts:
+    progress = SharedProgress(orchestrator)
+    pulls = PullReader(database, progress)
+    pull_watch = PullWatch(pulls)
+    return Parts(
+        database=database,
+        orchestrator=orchestrator,
+        tasks=tasks,
+        watch=Watch(database, progress, pull_watch, settings.database.url),
+        progress=progress,
+        pulls=pulls,
+        pull_watch=pull_watch,
+    )

@@ -5,6 +5,7 @@ import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import httpx
 import psutil
@@ -109,47 +110,47 @@ async def crowd(
     """So many pulls at once, all of them moving, each watched by so many."""
     with FaultRegistry(registry.host) as faults:
         faults.on(Throttle(bytes_per_second=15_000), path=_BLOBS)
-        names = [_image(registry, faults, 3.0) for _ in range(pulls)]
-        sessions = [stack.create(name, "true") for name in names]
+        sessions = [stack.create(_image(registry, faults, 3.0), "true") for _ in range(pulls)]
         for session in sessions:
             stack.reaches(session, "PULLING", timeout_seconds=120)
-        seen = 0
-
-        async def view(client: httpx.AsyncClient, session_id: str) -> None:
-            nonlocal seen
-            async with aconnect_sse(client, "GET", f"/v1/sessions/{session_id}/events") as source:
-                async for event in source.aiter_sse():
-                    seen += event.event == "progress"
-
-        async with _client(stack) as client:
-            views = [asyncio.create_task(view(client, session["id"])) for session in sessions for _ in range(viewers)]
-            await eventually(lambda: seen > pulls * viewers, timeout=60)
-            api = psutil.Process(stack.pid("api"))
-            history_before, cpu, begun, counted = (
-                await _history(stack, sessions[-1]),
-                api.cpu_times(),
-                time.monotonic(),
-                seen,
-            )
-            await asyncio.sleep(seconds)
-            used, took = api.cpu_times(), time.monotonic() - begun
-            result = Crowd(
-                api_core_share=(used.user + used.system - cpu.user - cpu.system) / took,
-                progress_seen=seen - counted,
-                history_before=history_before,
-                history_after=await _history(stack, sessions[-1]),
-            )
-            for task in views:
-                task.cancel()
-            await asyncio.gather(*views, return_exceptions=True)
+        found = await _watched(stack, sessions, viewers, seconds)
         for session in sessions:
             stack.cancel(session, force=True)
         for session in sessions:
             stack.ended(session, timeout_seconds=120)
-        return result
+        return found
 
 
-async def _history(stack: RunningStack, session: dict[str, str]) -> int:
+async def _watched(stack: RunningStack, sessions: list[dict[str, Any]], viewers: int, seconds: float) -> Crowd:
+    seen = 0
+
+    async def view(client: httpx.AsyncClient, session_id: str) -> None:
+        nonlocal seen
+        async with aconnect_sse(client, "GET", f"/v1/sessions/{session_id}/events") as source:
+            async for event in source.aiter_sse():
+                seen += event.event == "progress"
+
+    async with _client(stack) as client:
+        views = [asyncio.create_task(view(client, session["id"])) for session in sessions for _ in range(viewers)]
+        await eventually(lambda: seen > len(views), timeout=60)
+        api = psutil.Process(stack.pid("api"))
+        history_before, counted = await _history(stack, sessions[-1]), seen
+        cpu, begun = api.cpu_times(), time.monotonic()
+        await asyncio.sleep(seconds)
+        used, took = api.cpu_times(), time.monotonic() - begun
+        found = Crowd(
+            api_core_share=(used.user + used.system - cpu.user - cpu.system) / took,
+            progress_seen=seen - counted,
+            history_before=history_before,
+            history_after=await _history(stack, sessions[-1]),
+        )
+        for task in views:
+            task.cancel()
+        await asyncio.gather(*views, return_exceptions=True)
+    return found
+
+
+async def _history(stack: RunningStack, session: dict[str, Any]) -> int:
     from temporalio.client import Client
 
     from towline.domain.queues import session_workflow_id
