@@ -1,6 +1,6 @@
 """How values become Temporal payloads: JSON by pydantic, each type's adapter built once in a process.
 
-Every sandboxed workflow instance makes a payload converter of its own. With adapters of its own, too, it would build them
+Every workflow instance makes a payload converter of its own. With adapters of its own, too, it would build them
 anew for each session: some 20 ms for the session's state alone.
 """
 

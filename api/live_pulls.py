@@ -13,6 +13,7 @@ from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from api.board import Board
 from api.orchestrator import Orchestrator
 from api.schemas.answers import PullAnswer
 from towline.domain.progress import PullProgress
@@ -94,33 +95,22 @@ class PullReader:
         return None
 
 
-class LivePulls:
+class LivePulls(Board):
     """The pulls in flight as one scope sees them. `ended`: those that were, the last ones, with their accounts."""
 
     def __init__(self, scope: str | None) -> None:
+        super().__init__()
         self.scope: Final = scope
         self.running: dict[str, PullAnswer] = {}
         self.ended: deque[PullAnswer] = deque(maxlen=_ENDED_KEPT)
-        self.version = 0
-        self.viewers = 0
-        self.wake = asyncio.Event()
-        self._changed = asyncio.Condition()
-
-    async def changed_since(self, version: int) -> int:
-        """Wait until there is something newer than `version`, and return the newest."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: self.version > version)
-            return self.version
 
     async def publish(self, running: dict[str, PullAnswer], ended: Sequence[PullAnswer]) -> None:
         """Take what was read, and wake the viewers if it is new."""
         if running == self.running and not ended and self.version:
             return
-        async with self._changed:
+        async with self.changing():
             self.running = running
             self.ended.extend(ended)
-            self.version += 1
-            self._changed.notify_all()
 
 
 class PullWatch:
@@ -158,6 +148,9 @@ class PullWatch:
                 await self._read(live)
             except (SQLAlchemyError, OSError) as error:
                 _log.warning("cannot read the pulls now: %s", error)
+            except Exception:
+                # A poller that ends would leave its viewers waiting for ever.
+                _log.exception("reading the pulls failed in a way that it should not; tried again")
             if live.running:
                 await asyncio.sleep(POLL_SECONDS)
                 continue

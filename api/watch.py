@@ -13,6 +13,7 @@ from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from api.board import Board
 from api.live_pulls import POLL_SECONDS, PullWatch, SharedProgress
 from towline.domain.lifecycle import FINAL, Status
 from towline.domain.progress import PullProgress
@@ -29,17 +30,14 @@ _LOOK_EVERY_SECONDS: Final = 10.0
 """The look behind the notifications."""
 
 
-class Watched:
+class Watched(Board):
     """A session with viewers. `events` from the first on; `pulls` by agent, empty while nothing is pulled."""
 
     def __init__(self, session_id: str) -> None:
+        super().__init__()
         self.session_id: Final = session_id
         self.events: list[EventView] = []
         self.pulls: dict[str, PullProgress] = {}
-        self.version = 0
-        self.viewers = 0
-        self.wake = asyncio.Event()
-        self._changed = asyncio.Condition()
 
     @property
     def status(self) -> Status:
@@ -51,21 +49,13 @@ class Watched:
         """The session has ended."""
         return self.status in FINAL
 
-    async def changed_since(self, version: int) -> int:
-        """Wait until there is something newer than `version`, and return the newest."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: self.version > version)
-            return self.version
-
     async def publish(self, events: list[EventView], pulls: dict[str, PullProgress]) -> None:
         """Take what was read, and wake the viewers if it is new."""
         if not events and pulls == self.pulls and self.version:
             return
-        async with self._changed:
+        async with self.changing():
             self.events += events
             self.pulls = pulls
-            self.version += 1
-            self._changed.notify_all()
 
 
 class Watch:
@@ -109,6 +99,9 @@ class Watch:
                 await self._read(watched)
             except (SQLAlchemyError, OSError) as error:
                 _log.warning("cannot read the events of %s now: %s", watched.session_id, error)
+            except Exception:
+                # A poller that ends would leave its viewers waiting for ever.
+                _log.exception("reading %s failed in a way that it should not; tried again", watched.session_id)
             pulling = watched.status in (Status.PREPARING, Status.PULLING)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS if pulling else _LOOK_EVERY_SECONDS):

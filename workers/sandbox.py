@@ -1,4 +1,4 @@
-"""The workflow sandbox, kept on and kept cheap."""
+"""The workflow sandbox of tests and replays, kept cheap."""
 
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
@@ -17,5 +17,5 @@ and take no decision; a state whose class is new for each instance would also ne
 
 
 def sandboxed_runner() -> SandboxedWorkflowRunner:
-    """The runner that every worker, test and replay uses."""
+    """The runner of every workflow test and replay; production runs without (`workers/control.py`)."""
     return SandboxedWorkflowRunner(restrictions=SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH))

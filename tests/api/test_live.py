@@ -7,7 +7,7 @@ import struct
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import httpx
 import pytest
@@ -124,6 +124,25 @@ async def test_any_number_of_viewers_costs_one_reader(live: Live) -> None:
             await asyncio.gather(*(_until(events, "progress", done) for events in streams))
         # Two pollers, and three changes that each is seen by within a tick or two.
         assert live.served.workflows.progress_reads - before <= 20
+
+
+@pytest.mark.parametrize("path", ["/v1/sessions/{id}/events", "/v1/pulls"])
+async def test_a_reader_that_stumbles_goes_on(live: Live, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stumbled = asyncio.Event()
+
+    async def stumble(session_id: str) -> NoReturn:
+        stumbled.set()
+        raise ValueError(session_id)
+
+    live.bytes_are(1)
+    where = path.format(id=live.session["id"])
+    async with live.stream(where, live.served.user, accept="text/event-stream") as events:
+        await anext(events)
+        with monkeypatch.context() as patched:
+            patched.setattr(live.served.workflows, "pulls", stumble)
+            await asyncio.wait_for(stumbled.wait(), 10)
+        live.bytes_are(7)
+        await _until(events, "progress", 7)
 
 
 async def test_who_goes_away_without_a_word_leaves_nothing(live: Live) -> None:

@@ -1,4 +1,4 @@
-"""Workflows stay in the sandbox, and that stays cheap: it is paid for every start and every replay."""
+"""A sandboxed workflow instance stays cheap: that keeps heavy imports out of workflows, and it is paid for every test and replay."""
 
 import statistics
 import time
