@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from sse_starlette import ServerSentEvent
+
 
 class Board:
     """Its `version` grows with each change. `wake`: set to have the poller look at once."""
@@ -27,3 +29,8 @@ class Board:
             yield
             self.version += 1
             self._changed.notify_all()
+
+
+def frame(event: str, data: bytes) -> bytes:
+    """`data`, JSON, as an event of a stream, for all viewers to send."""
+    return ServerSentEvent(data.decode(), event=event).encode()

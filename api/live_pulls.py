@@ -13,7 +13,7 @@ from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from api.board import Board
+from api.board import Board, frame
 from api.orchestrator import Orchestrator
 from api.schemas.answers import PullAnswer
 from towline.domain.progress import PullProgress
@@ -96,12 +96,14 @@ class PullReader:
 
 
 class LivePulls(Board):
-    """The pulls in flight as one scope sees them. `ended`: those that were, the last ones, with their accounts."""
+    """The pulls in flight as one scope sees them. `frames`: each as an event of a stream. `ended`: those that were in flight,
+    the last ones, with their accounts."""
 
     def __init__(self, scope: str | None) -> None:
         super().__init__()
         self.scope: Final = scope
         self.running: dict[str, PullAnswer] = {}
+        self.frames: dict[str, bytes] = {}
         self.ended: deque[PullAnswer] = deque(maxlen=_ENDED_KEPT)
 
     async def publish(self, running: dict[str, PullAnswer], ended: Sequence[PullAnswer]) -> None:
@@ -109,6 +111,12 @@ class LivePulls(Board):
         if running == self.running and not ended and self.version:
             return
         async with self.changing():
+            self.frames = {
+                pull_id: self.frames[pull_id]
+                if self.running.get(pull_id) == pull
+                else frame("progress", pull.model_dump_json().encode())
+                for pull_id, pull in running.items()
+            }
             self.running = running
             self.ended.extend(ended)
 

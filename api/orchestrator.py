@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Final, Protocol
 
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -113,14 +115,17 @@ class TemporalOrchestrator:
 
     async def pulls(self, session_id: str) -> dict[str, PullProgress]:
         """Read the heartbeats of the session's pending pulls."""
-        handle = self._client.get_workflow_handle(session_workflow_id(session_id))
+        execution = WorkflowExecution(workflow_id=session_workflow_id(session_id))
+        request = DescribeWorkflowExecutionRequest(namespace=self._client.namespace, execution=execution)
         try:
-            described = await handle.describe(rpc_timeout=_RPC_TIMEOUT)
+            # The handle's `describe` decodes memo and summary as well, for every pull that is watched, twice a second.
+            service = self._client.workflow_service
+            described = await service.describe_workflow_execution(request, retry=True, timeout=_RPC_TIMEOUT)
         except (RPCError, RuntimeError) as error:
             _log.info("no progress of %s: %s", session_id, error)
             return {}
         found: list[PullProgress] = []
-        for pending in described.raw_description.pending_activities:
+        for pending in described.pending_activities:
             if pending.activity_type.name != ActivityName.CHECK_AND_PULL or not pending.heartbeat_details.payloads:
                 continue
             found += await self._client.data_converter.decode(pending.heartbeat_details.payloads, [PullProgress])

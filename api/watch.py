@@ -1,7 +1,7 @@
 """Watching sessions: one poller per watched session, however many viewers.
 
 Postgres says when a session has new events; while it pulls, its progress is read from Temporal every `POLL_SECONDS`. Viewers
-share what was read and hold no connection; one that is slow misses intermediate progress, never an event.
+share what was read, encoded once, and hold no connection; one that is slow misses intermediate progress, never an event.
 """
 
 import asyncio
@@ -13,8 +13,9 @@ from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from api.board import Board
+from api.board import Board, frame
 from api.live_pulls import POLL_SECONDS, PullWatch, SharedProgress
+from api.schemas.answers import PROGRESS
 from towline.domain.lifecycle import FINAL, Status
 from towline.domain.progress import PullProgress
 from towline.store.database import Database
@@ -31,13 +32,15 @@ _LOOK_EVERY_SECONDS: Final = 10.0
 
 
 class Watched(Board):
-    """A session with viewers. `events` from the first on; `pulls` by agent, empty while nothing is pulled."""
+    """A session with viewers. `events` from the first on; `pulls` by agent, empty while nothing is pulled; `progress`: they as
+    frames of an event stream."""
 
     def __init__(self, session_id: str) -> None:
         super().__init__()
         self.session_id: Final = session_id
         self.events: list[EventView] = []
         self.pulls: dict[str, PullProgress] = {}
+        self.progress: list[bytes] = []
 
     @property
     def status(self) -> Status:
@@ -56,6 +59,7 @@ class Watched(Board):
         async with self.changing():
             self.events += events
             self.pulls = pulls
+            self.progress = [frame("progress", PROGRESS.dump_json(pull)) for pull in pulls.values()]
 
 
 class Watch:
@@ -93,18 +97,26 @@ class Watch:
                 self._pollers.pop(session_id).cancel()
 
     async def _poll(self, watched: Watched) -> None:
+        clock = asyncio.get_running_loop().time
+        next_look = clock()
         while not watched.is_over:
-            watched.wake.clear()
             try:
-                await self._read(watched)
+                if watched.wake.is_set() or clock() >= next_look:
+                    watched.wake.clear()
+                    # A look that fails is due again at once.
+                    next_look = clock()
+                    await self._read(watched)
+                    next_look = clock() + _LOOK_EVERY_SECONDS
+                elif watched.status is Status.PULLING:
+                    await watched.publish([], await self._progress.of(watched.session_id))
             except (SQLAlchemyError, OSError) as error:
                 _log.warning("cannot read the events of %s now: %s", watched.session_id, error)
             except Exception:
                 # A poller that ends would leave its viewers waiting for ever.
                 _log.exception("reading %s failed in a way that it should not; tried again", watched.session_id)
-            pulling = watched.status in (Status.PREPARING, Status.PULLING)
+            pause = POLL_SECONDS if watched.status is Status.PULLING else max(POLL_SECONDS, next_look - clock())
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(POLL_SECONDS if pulling else _LOOK_EVERY_SECONDS):
+                async with asyncio.timeout(pause):
                     await watched.wake.wait()
 
     async def _read(self, watched: Watched) -> None:

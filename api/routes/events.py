@@ -8,7 +8,7 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from api.dependencies import TheParts, TheSession
 from api.problems import RESPONSES
-from api.schemas.answers import PROGRESS, EventPage, event_answer
+from api.schemas.answers import EventPage, event_answer
 from api.watch import PING_SECONDS, Watch
 from towline.store.sessions import list_events
 
@@ -40,7 +40,7 @@ async def events(
     return EventPage(events=[event_answer(event) for event in found])
 
 
-async def _stream(watch: Watch, session_id: str, after: int) -> AsyncIterator[ServerSentEvent]:
+async def _stream(watch: Watch, session_id: str, after: int) -> AsyncIterator[ServerSentEvent | bytes]:
     async with watch.viewer(session_id) as watched:
         version, sent = 0, after
         while True:
@@ -49,7 +49,7 @@ async def _stream(watch: Watch, session_id: str, after: int) -> AsyncIterator[Se
                 data = event_answer(event).model_dump_json()
                 yield ServerSentEvent(data, event=event.kind, id=str(event.seq))
                 sent = event.seq
-            for pull in watched.pulls.values():
-                yield ServerSentEvent(PROGRESS.dump_json(pull).decode(), event="progress")
+            for progress in watched.progress:
+                yield progress
             if watched.is_over:
                 return

@@ -78,18 +78,18 @@ async def _visible(parts: Parts, pull_id: str, caller: Caller) -> PullAnswer:
     return found
 
 
-async def _stream(watch: PullWatch, scope: str | None) -> AsyncIterator[ServerSentEvent]:
+async def _stream(watch: PullWatch, scope: str | None) -> AsyncIterator[ServerSentEvent | bytes]:
     async with watch.viewer(scope) as live:
         version = await live.changed_since(0)
         shown = dict(live.running)
         yield ServerSentEvent(PullList(pulls=list(shown.values())).model_dump_json(), event="pulls")
         while True:
             version = await live.changed_since(version)
-            running, ended = live.running, {pull.id: pull for pull in live.ended}
+            running, frames, ended = live.running, live.frames, {pull.id: pull for pull in live.ended}
             for pull_id in shown.keys() - running.keys():
                 if pull_id in ended:
                     yield ServerSentEvent(ended[pull_id].model_dump_json(), event="ended")
             for pull_id, found in running.items():
                 if shown.get(pull_id) != found:
-                    yield ServerSentEvent(found.model_dump_json(), event="progress")
+                    yield frames[pull_id]
             shown = dict(running)
