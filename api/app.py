@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from api import problems
-from api.dependencies import Parts
+from api.dependencies import Parts, only_known_queries
 from api.dispatcher import dispatch_forever
 from api.live_pulls import PullReader, PullWatch, SharedProgress
 from api.orchestrator import Orchestrator, TemporalOrchestrator, lazy_client
@@ -50,8 +50,9 @@ def create_app(
     )
     app.add_middleware(RequestLimits)
     problems.install(app)
-    for routes in (sessions, events, logs, agents, fleet, images, identities, health):
-        app.include_router(routes.router)
+    for routes in (sessions, events, logs, agents, fleet, images, identities):
+        app.include_router(routes.router, dependencies=[Depends(only_known_queries)])
+    app.include_router(health.router)
     return app
 
 

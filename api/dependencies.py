@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Depends, Request, Security
+from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from api.live_pulls import PullReader, PullWatch, SharedProgress
@@ -11,7 +12,7 @@ from api.orchestrator import Orchestrator
 from api.tasks import Tasks
 from api.watch import Watch
 from towline.domain.sessions import Actor
-from towline.errors import ForbiddenError, NotFoundError, UnauthenticatedError
+from towline.errors import FieldProblem, ForbiddenError, InvalidInputError, NotFoundError, UnauthenticatedError
 from towline.store.database import Database
 from towline.store.identities import user_of_token
 from towline.store.sessions import get_session
@@ -50,6 +51,26 @@ class Caller:
     def actor(self) -> Actor:
         """As it is recorded."""
         return Actor(user_id=self.user_id, name=self.name, superadmin=self.superadmin)
+
+
+def only_known_queries(request: Request) -> None:
+    """Refuse a misspelt parameter: ignored, it would answer another question than was asked."""
+    if not request.query_params:
+        return
+    route = request.scope["route"]
+    assert isinstance(route, APIRoute)
+    operation = request.app.openapi()["paths"][route.path_format][request.method.lower()]
+    known = [parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "query"]
+    names = f"; there are {', '.join(known)}" if known else ""
+    unknown = [
+        FieldProblem(field=name, problem=f"there is no such parameter{names}")
+        for name in request.query_params
+        if name not in known
+    ]
+    if unknown:
+        raise InvalidInputError(
+            "; ".join(f"{found.field}: {found.problem}" for found in unknown), fields=tuple(unknown)
+        )
 
 
 def parts_of(request: Request) -> Parts:

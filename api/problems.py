@@ -55,6 +55,13 @@ class Problem(BaseModel):
     errors: list[FieldError] | None = None
 
 
+_SENTENCES: Final = {
+    "extra_forbidden": "there is no such field",
+    "model_attributes_type": "give a JSON object",
+    "missing": "it is required",
+}
+"""Where Pydantic's words speak of Python."""
+
 RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     "4XX": {"model": Problem, "description": "Refused; nothing was changed.", "content": {MEDIA_TYPE: {}}},
     "5XX": {"model": Problem, "description": "Failed on our side.", "content": {MEDIA_TYPE: {}}},
@@ -109,7 +116,12 @@ async def _validation_error(_: Request, error: Exception) -> JSONResponse:
     found = error.errors()
     if any(problem["type"] == "json_invalid" for problem in found):
         return problem_response(HTTPStatus.BAD_REQUEST, "the body is not JSON", reason="invalid-json")
-    fields = tuple(FieldProblem(field=_dotted(problem["loc"]), problem=_sentence(problem)) for problem in found)
+    if any(problem["type"] == "model_attributes_type" and isinstance(problem["input"], bytes) for problem in found):
+        detail = "the body is not said to be JSON: send it with Content-Type: application/json"
+        return problem_response(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, detail, reason="unsupported-media-type")
+    fields = tuple(
+        FieldProblem(field=_dotted(problem["loc"]) or "body", problem=_sentence(problem)) for problem in found
+    )
     detail = "; ".join(f"{problem.field}: {problem.problem}" for problem in fields[:5])
     return problem_response(HTTPStatus.UNPROCESSABLE_ENTITY, detail, reason="invalid-input", fields=fields)
 
@@ -142,4 +154,4 @@ def _dotted(location: tuple[int | str, ...]) -> str:
 
 def _sentence(problem: Mapping[str, Any]) -> str:
     text = str(problem["msg"]).removeprefix("Value error, ")
-    return "there is no such field" if problem["type"] == "extra_forbidden" else text
+    return _SENTENCES.get(str(problem["type"]), text)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -60,7 +61,7 @@ def _demo(stack: ExitStack) -> None:
     console.print(f"\n[bold]$ towline run {image}[/bold]\n")
     session_id, percents = _run(image, addresses)
     _check(session_id, percents, addresses)
-    _say_where(session_id, addresses)
+    _say_where(session_id, addresses, engine, image)
     if os.environ.get("KEEP"):
         console.print("The stack stays up until Ctrl-C.")
         _wait_for_interrupt()
@@ -221,7 +222,7 @@ async def _in_temporal(session_id: str, address: str) -> tuple[int, int]:
     )
 
 
-def _say_where(session_id: str, addresses: dict[str, str]) -> None:
+def _say_where(session_id: str, addresses: dict[str, str], engine: str, image: str) -> None:
     workflow = f"{addresses['temporal_ui']}/namespaces/default/workflows/session%2F{session_id}"
     lines = {
         "API": addresses["api"],
@@ -234,8 +235,25 @@ def _say_where(session_id: str, addresses: dict[str, str]) -> None:
     console.rule("where to look")
     for name, place in lines.items():
         console.print(f"{name:<12} {place}", soft_wrap=True)
-    if not os.environ.get("KEEP"):
+    if os.environ.get("KEEP"):
+        _say_how(addresses, engine, image)
+    else:
         console.print("To look around while it is up: make demo KEEP=1")
+
+
+def _say_how(addresses: dict[str, str], engine: str, image: str) -> None:
+    """What to paste into another terminal."""
+    console.rule("to go on in another terminal, here")
+    for line in (
+        f"export TOWLINE_API_URL={addresses['api']}",
+        f"export TOWLINE_TOKEN=$(cat {shlex.quote(addresses['token_file'])})",
+        f"export DOCKER_HOST={engine}",
+        "export PATH=$PWD/.venv/bin:$PATH",
+        f"docker image rm --force {image}   # to see it pulled again",
+        f"towline run --network none {image}",
+        "towline session ls",
+    ):
+        console.print(line, soft_wrap=True, markup=False)
 
 
 def _wait_for_interrupt() -> None:

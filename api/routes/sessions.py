@@ -3,10 +3,12 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
+from pydantic import AfterValidator
 
 from api.dependencies import Caller, Parts, TheCaller, TheParts, TheSession
 from api.problems import RESPONSES
 from api.schemas.answers import SessionAnswer, SessionPage, session_answer
+from api.schemas.fields import formed, shape
 from api.schemas.requests import CancelBody, SessionBody, TerminateBody
 from towline.domain.ids import new_session_id
 from towline.domain.images import ImageRef
@@ -19,7 +21,13 @@ from towline.store.views import SessionView
 
 router = APIRouter(prefix="/v1/sessions", tags=["sessions"], responses=RESPONSES)
 
-Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255, pattern=r"^[!-~]+$")]
+_KEY = r"^[!-~]+\Z"
+Key = Annotated[
+    str | None,
+    Header(alias="Idempotency-Key", max_length=255, json_schema_extra=shape(_KEY)),
+    AfterValidator(lambda key: key if key is None else _is_key(key)),
+]
+_is_key = formed(_KEY, "up to 255 visible ASCII characters, and no blank")
 
 
 @router.post("", status_code=201, responses={200: {"model": SessionAnswer, "description": "Made before by this key."}})

@@ -1,11 +1,12 @@
 """Checked kinds of fields."""
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BeforeValidator, Field, StrictStr
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, StrictStr
 
-from towline.domain.ids import LABEL_PREFIX
+from towline.domain.ids import AGENT_ID, LABEL_PREFIX
 from towline.domain.images import ImageRef
 from towline.errors import InvalidInputError
 
@@ -22,6 +23,22 @@ def _no_nul(text: str) -> str:
     if "\x00" in text:
         raise ValueError("a NUL byte is not allowed")
     return text
+
+
+def formed(pattern: str, wanted: str) -> Callable[[str], str]:
+    """A check that says in words what is wanted; with `shape(pattern)` beside it for the OpenAPI document."""
+
+    def check(text: str) -> str:
+        if re.search(pattern, text) is None:
+            raise ValueError(wanted)
+        return text
+
+    return check
+
+
+def shape(pattern: str) -> dict[str, JsonValue]:
+    """`pattern` as JSON Schema writes it."""
+    return {"pattern": pattern.replace(r"\Z", "$")}
 
 
 def _image(text: str) -> str:
@@ -62,7 +79,7 @@ def _labels(values: dict[str, str]) -> dict[str, str]:
 
 Text = Annotated[StrictStr, AfterValidator(_no_nul)]
 Argument = Annotated[Text, Field(max_length=128 * 1024)]
-Image = Annotated[Text, Field(min_length=1, max_length=600), AfterValidator(_image)]
+Image = Annotated[Text, Field(max_length=600, json_schema_extra={"minLength": 1}), AfterValidator(_image)]
 MemorySize = Annotated[int, BeforeValidator(_size), Field(ge=MEMORY_MIN, le=MEMORY_MAX)]
 Size = Annotated[int, BeforeValidator(_size), Field(ge=1, le=MEMORY_MAX)]
 Environment = Annotated[dict[Text, Text], Field(max_length=1000), AfterValidator(_env)]
@@ -71,8 +88,35 @@ Labels = Annotated[
     Field(max_length=64),
     AfterValidator(_labels),
 ]
-Name = Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z"
+_VOLUME: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z"
+_PLATFORM: Final = r"^[a-z0-9]+/[a-z0-9_]+(/[a-z0-9]+)?\Z"
+_AGENT: Final = rf"^{AGENT_ID.pattern}\Z"
+
+Name = Annotated[
+    StrictStr,
+    Field(json_schema_extra=shape(_NAME)),
+    AfterValidator(formed(_NAME, "up to 63 letters, digits, dots, dashes and underscores, a letter or digit first")),
+]
 """Names of sessions and users."""
 
-AbsolutePath = Annotated[Text, Field(pattern=r"^/", max_length=4096)]
-Platform = Annotated[StrictStr, Field(pattern=r"^[a-z0-9]+/[a-z0-9_]+(/[a-z0-9]+)?$", max_length=64)]
+VolumeName = Annotated[
+    StrictStr,
+    Field(description="a volume's name, not a path", json_schema_extra=shape(_VOLUME)),
+    AfterValidator(formed(_VOLUME, "give a volume's name, not a path: letters, digits, dots, dashes and underscores")),
+]
+AbsolutePath = Annotated[
+    Text,
+    Field(max_length=4096, json_schema_extra=shape("^/")),
+    AfterValidator(formed("^/", "give an absolute path, such as /data")),
+]
+Platform = Annotated[
+    StrictStr,
+    Field(max_length=64, json_schema_extra=shape(_PLATFORM)),
+    AfterValidator(formed(_PLATFORM, "give os/architecture, such as linux/amd64 or linux/arm64/v8")),
+]
+AgentId = Annotated[
+    StrictStr,
+    Field(json_schema_extra=shape(_AGENT)),
+    AfterValidator(formed(_AGENT, "no agent can have this id: up to 63 lower-case letters, digits, dots, dashes")),
+]

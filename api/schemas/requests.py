@@ -1,12 +1,13 @@
 """Bodies that clients send. Unknown fields are refused."""
 
 import hashlib
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StrictBool, StrictInt, model_validator
 
 from api.schemas.fields import (
     AbsolutePath,
+    AgentId,
     Argument,
     Environment,
     Image,
@@ -16,8 +17,8 @@ from api.schemas.fields import (
     Platform,
     Size,
     Text,
+    VolumeName,
 )
-from towline.domain.ids import AGENT_ID
 from towline.domain.sessions import (
     ClusterMode,
     Kind,
@@ -51,15 +52,13 @@ class PortBody(_Body):
 
     container_port: Annotated[StrictInt, Field(ge=1, le=65535)]
     host_port: Annotated[StrictInt, Field(ge=1, le=65535)] | None = None
-    protocol: Annotated[str, Field(pattern="^(tcp|udp)$")] = "tcp"
+    protocol: Literal["tcp", "udp"] = "tcp"
 
 
 class MountBody(_Body):
     """A named volume. Host paths cannot be mounted."""
 
-    volume: Annotated[
-        str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$", description="a volume's name, not a path")
-    ]
+    volume: VolumeName
     target: AbsolutePath
     read_only: StrictBool = False
 
@@ -89,7 +88,7 @@ class SessionBody(_Body):
     pull_deadline: Seconds | None = None
     stop_grace: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 10.0
     labels: Labels = {}
-    agent: Annotated[str, Field(pattern=f"^{AGENT_ID.pattern}$")] | None = None
+    agent: AgentId | None = None
 
     @model_validator(mode="after")
     def _host_ports_once(self) -> "SessionBody":
@@ -143,7 +142,7 @@ class TerminateBody(_Body):
 class CheckAndPullBody(_Body):
     """An image to bring to agents."""
 
-    agents: Annotated[list[Annotated[str, Field(pattern=f"^{AGENT_ID.pattern}$")]], Field(min_length=1, max_length=200)]
+    agents: Annotated[list[AgentId], Field(min_length=1, max_length=200)]
     image: Image
     policy: PullPolicy = PullPolicy.IF_NOT_PRESENT
 
@@ -172,7 +171,7 @@ class UserBody(_Body):
     """A user to make."""
 
     name: Name
-    role: Annotated[str, Field(pattern="^(user|superadmin)$")] = "user"
+    role: Literal["user", "superadmin"] = "user"
 
 
 class TokenBody(_Body):

@@ -101,6 +101,42 @@ async def test_a_body_that_is_none_is_refused(served: Served, body: bytes, statu
     assert await served.count() == 0
 
 
+async def test_a_body_that_is_not_said_to_be_json_is_told_so(served: Served) -> None:
+    body, kind = b'{"image": "busybox"}', {"Content-Type": "text/plain"}
+    answer = await served.user.post("/v1/sessions", content=body, headers=kind)
+    assert (answer.status_code, answer.json()["reason"]) == (415, "unsupported-media-type")
+    assert "Content-Type: application/json" in answer.json()["detail"]
+    assert await served.count() == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        ([], "body: give a JSON object"),
+        ({}, "image: it is required"),
+        ({"image": ""}, "image: It is empty. Name an image"),
+        ({"image": "a", "platform": "x"}, "platform: give os/architecture, such as linux/amd64 or linux/arm64/v8"),
+        ({"image": "a", "working_dir": "x"}, "working_dir: give an absolute path, such as /data"),
+        ({"image": "a", "name": "b\n"}, "name: up to 63 letters, digits, dots, dashes and underscores"),
+        (
+            {"image": "a", "ports": [{"container_port": 1, "protocol": "x"}]},
+            "ports.0.protocol: Input should be 'tcp' or",
+        ),
+    ],
+)
+async def test_a_refusal_says_what_is_wanted(served: Served, body: Any, detail: str) -> None:
+    answer = await served.user.post("/v1/sessions", json=body)
+    assert answer.status_code == 422
+    assert answer.json()["detail"].startswith(detail), answer.text
+
+
+@pytest.mark.parametrize("path", ["/v1/sessions?nosuch=1", "/v1/agents?x=", "/v1/sessions?limit=1&Status=RUNNING"])
+async def test_an_unknown_parameter_is_refused(served: Served, path: str) -> None:
+    answer = await served.admin.get(path)
+    assert answer.status_code == 422, answer.text
+    assert "there is no such parameter" in answer.json()["detail"]
+
+
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_unknown_paths_and_methods_are_problems(served: Served, method: str) -> None:
     unknown = await served.user.request(method, "/v1/nothing")

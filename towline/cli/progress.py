@@ -1,5 +1,6 @@
 """Showing pulls while they run: bars on a terminal, lines elsewhere. Works on a pull as the API sends it."""
 
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from towline.cli.output import duration, harmless, size
 from towline.domain.progress import LayerPhase, PullPhase, Verdict
 
 _LINE_EVERY_SECONDS: Final = 1.0
+_COUNTDOWN: Final = re.compile(r"\bin \d+ s\.")
 
 
 class PullDisplay(Protocol):
@@ -49,19 +51,22 @@ def summary(pull: dict[str, Any]) -> str:
 
 
 class LineDisplay:
-    """A line whenever a pull has moved, at most one a second for each; on stderr, so that stdout is the container's."""
+    """A line whenever a pull has moved, at most one a second for each; on stderr, so that stdout is the container's. A
+    countdown's seconds are no move: a failed attempt is told once."""
 
     def __init__(self, out: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._out = out or sys.stderr
         self._clock = clock
         self._printed: dict[str, tuple[str, float]] = {}
+        """By pull: what was told last, without a countdown's seconds, and when."""
 
     def show(self, pull: dict[str, Any]) -> None:
         line = f"pulling {harmless(pull['image'])}: {summary(pull)}"
+        told = _COUNTDOWN.sub("", line)
         last, printed_at = self._printed.get(pull["pull_id"], ("", float("-inf")))
         now = self._clock()
-        if line != last and (now - printed_at >= _LINE_EVERY_SECONDS or pull["phase"] == PullPhase.DONE):
-            self._printed[pull["pull_id"]] = line, now
+        if told != last and (now - printed_at >= _LINE_EVERY_SECONDS or pull["phase"] == PullPhase.DONE):
+            self._printed[pull["pull_id"]] = told, now
             self._out.write(line + "\n")
             self._out.flush()
 

@@ -50,7 +50,7 @@ def attend(client: Client, session_id: str, *, as_json: bool) -> int:
             _print_event(event, as_json=as_json)
     except KeyboardInterrupt:
         return _interrupted(client, session_id)
-    return _exit_code(client.session(session_id))
+    return _exit_code(client.session(session_id), as_json=as_json)
 
 
 @contextmanager
@@ -114,12 +114,14 @@ def _wants_to_cancel() -> bool:
         return False
 
 
-def _exit_code(session: dict[str, Any]) -> int:
+def _exit_code(session: dict[str, Any], *, as_json: bool) -> int:
     """As the container exited; an end of any other kind is said."""
     reason = session["reason"]
     if reason == Reason.EXITED:
         return int(session["exit_code"] or 0)
-    _say(f"towline: {session['status']} ({reason}): {harmless(session['message'])}")
+    # Off JSON the last transition has been printed, with the message.
+    message = f": {harmless(session['message'])}" if as_json else ""
+    _say(f"towline: {session['status']} ({reason}){message}")
     if reason == Reason.TIME_LIMIT:
         return TIME_LIMIT_CODE
     return int(session["exit_code"] or 1) if reason == Reason.OOM_KILLED else 1

@@ -41,6 +41,20 @@ def test_lines_come_on_change_and_once_a_second_for_each_pull() -> None:
     assert shown == ["1.0", "3.0", "4.0", "50.0", "100.0"]
 
 
+def test_a_failed_attempt_is_told_once_not_each_second_of_its_countdown() -> None:
+    out, now = io.StringIO(), [0.0]
+    display = LineDisplay(out, clock=lambda: now[0])
+    for attempt in (1, 2):
+        for seconds in (8, 7, 6):
+            now[0] += 1.0
+            reason = f"Attempt {attempt} of 3 failed; the next in {seconds} s. The registry refused."
+            display.show(
+                pull(phase="retrying", verdict="retrying", verdict_reason=reason, attempt=attempt, eta_seconds=None)
+            )
+    shown = out.getvalue().splitlines()
+    assert [line.count("the next in 8 s. The registry refused.") for line in shown] == [1, 1]
+
+
 def test_bars_show_the_whole_and_each_layer_at_work() -> None:
     out = io.StringIO()
     layers = [

@@ -71,7 +71,8 @@ def test_what_fails_before_it_runs_is_told_once(api: FakeApi, towline: Towline) 
     api.answer("GET", SHOW, session("ERROR", "image-not-found", exit_code=None, message="check the name"))
     done = towline("run", "busybox:nope")
     assert (done.code, done.out) == (1, "")
-    assert "ERROR (image-not-found): check the name" in done.err
+    assert done.err.count("check the name") == 1
+    assert done.err.splitlines()[-2:] == ["ERROR (image-not-found): check the name", "towline: ERROR (image-not-found)"]
 
 
 def test_as_json_every_line_is_an_event(api: FakeApi, towline: Towline) -> None:
