@@ -122,17 +122,20 @@ async def crowd(
 
 
 async def _watched(stack: RunningStack, sessions: list[dict[str, Any]], viewers: int, seconds: float) -> Crowd:
-    seen = 0
+    seen, watching = 0, set[tuple[str, int]]()
 
-    async def view(client: httpx.AsyncClient, session_id: str) -> None:
+    async def view(client: httpx.AsyncClient, session_id: str, number: int) -> None:
         nonlocal seen
         async with aconnect_sse(client, "GET", f"/v1/sessions/{session_id}/events") as source:
             async for event in source.aiter_sse():
-                seen += event.event == "progress"
+                if event.event == "progress":
+                    seen += 1
+                    watching.add((session_id, number))
 
     async with _client(stack) as client:
-        views = [asyncio.create_task(view(client, session["id"])) for session in sessions for _ in range(viewers)]
-        await eventually(lambda: seen > len(views), timeout=60)
+        views = [asyncio.create_task(view(client, session["id"], n)) for session in sessions for n in range(viewers)]
+        # What it costs to open the streams is not measured.
+        await eventually(lambda: len(watching) == len(views), timeout=60)
         api = psutil.Process(stack.pid("api"))
         history_before, counted = await _history(stack, sessions[-1]), seen
         cpu, begun = api.cpu_times(), time.monotonic()
