@@ -1,8 +1,8 @@
 """What many viewers wait on and one poller writes."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from sse_starlette import ServerSentEvent
 
@@ -14,21 +14,22 @@ class Board:
         self.version = 0
         self.viewers = 0
         self.wake = asyncio.Event()
-        self._changed = asyncio.Condition()
+        self._changed = asyncio.Event()
 
     async def changed_since(self, version: int) -> int:
         """Wait until there is something newer than `version`, and return the newest."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: self.version > version)
-            return self.version
+        while self.version <= version:
+            await self._changed.wait()
+        return self.version
 
-    @asynccontextmanager
-    async def changing(self) -> AsyncIterator[None]:
-        """What is written in the block is seen as one change."""
-        async with self._changed:
-            yield
-            self.version += 1
-            self._changed.notify_all()
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """What is written in the block is seen as one change; nothing in it may wait."""
+        yield
+        self.version += 1
+        # Who waits from now on waits for the next change: hundreds of viewers wake without one lock between them.
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
 
 def frame(event: str, data: bytes) -> bytes:

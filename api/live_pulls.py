@@ -47,14 +47,18 @@ class SharedProgress:
         known = self._asked.get(session_id)
         if known is None or (known[1].done() and now - known[0] > _SHARED_SECONDS):
             self._forget(now)
+            self._asked.pop(session_id, None)
             known = self._asked[session_id] = (now, asyncio.create_task(self._orchestrator.pulls(session_id)))
         # One who leaves must not take the answer from the others.
         return await asyncio.shield(known[1])
 
     def _forget(self, now: float) -> None:
-        for session_id, (asked_at, task) in list(self._asked.items()):
-            if task.done() and now - asked_at > _SHARED_SECONDS:
-                del self._asked[session_id]
+        """Drop what is too old to share; the oldest is first."""
+        while self._asked:
+            session_id, (asked_at, task) = next(iter(self._asked.items()))
+            if not task.done() or now - asked_at <= _SHARED_SECONDS:
+                return
+            del self._asked[session_id]
 
 
 class PullReader:
@@ -106,11 +110,11 @@ class LivePulls(Board):
         self.frames: dict[str, bytes] = {}
         self.ended: deque[PullAnswer] = deque(maxlen=_ENDED_KEPT)
 
-    async def publish(self, running: dict[str, PullAnswer], ended: Sequence[PullAnswer]) -> None:
+    def publish(self, running: dict[str, PullAnswer], ended: Sequence[PullAnswer]) -> None:
         """Take what was read, and wake the viewers if it is new."""
         if running == self.running and not ended and self.version:
             return
-        async with self.changing():
+        with self.changing():
             self.frames = {
                 pull_id: self.frames[pull_id]
                 if self.running.get(pull_id) == pull
@@ -172,4 +176,4 @@ class PullWatch:
         found = await self._reader.find(live.scope, outcome=PullOutcome.RUNNING, limit=_SHOWN_MAX)
         running = {pull.id: pull for pull in found}
         gone = [await self._reader.get(pull_id, live.scope) for pull_id in live.running if pull_id not in running]
-        await live.publish(running, [pull for pull in gone if pull is not None])
+        live.publish(running, [pull for pull in gone if pull is not None])

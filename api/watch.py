@@ -52,11 +52,11 @@ class Watched(Board):
         """The session has ended."""
         return self.status in FINAL
 
-    async def publish(self, events: list[EventView], pulls: dict[str, PullProgress]) -> None:
+    def publish(self, events: list[EventView], pulls: dict[str, PullProgress]) -> None:
         """Take what was read, and wake the viewers if it is new."""
         if not events and pulls == self.pulls and self.version:
             return
-        async with self.changing():
+        with self.changing():
             self.events += events
             self.pulls = pulls
             self.progress = [frame("progress", PROGRESS.dump_json(pull)) for pull in pulls.values()]
@@ -108,7 +108,7 @@ class Watch:
                     await self._read(watched)
                     next_look = clock() + _LOOK_EVERY_SECONDS
                 elif watched.status is Status.PULLING:
-                    await watched.publish([], await self._progress.of(watched.session_id))
+                    watched.publish([], await self._progress.of(watched.session_id))
             except (SQLAlchemyError, OSError) as error:
                 _log.warning("cannot read the events of %s now: %s", watched.session_id, error)
             except Exception:
@@ -125,4 +125,4 @@ class Watch:
             events = await list_events(tx, watched.session_id, after=after)
         status = events[-1].session_status if events else watched.status
         pulls = await self._progress.of(watched.session_id) if status is Status.PULLING else {}
-        await watched.publish(events, pulls)
+        watched.publish(events, pulls)
