@@ -1,5 +1,6 @@
 """The child workflow that creates and starts one kernel's container, and undoes its own work if that fails."""
 
+import asyncio
 from dataclasses import dataclass
 
 from temporalio import workflow
@@ -27,9 +28,10 @@ class KernelStart:
         """Returns the started container. Fails with the typed reason of the failed start."""
         try:
             return await self._start(state.request)
-        except ActivityError as error:
+        except (ActivityError, asyncio.CancelledError) as error:
+            # A bare cancel comes where the start succeeded in the same instant: its answer is lost, its container is not.
             await self._undo(state.request)
-            if is_cancelled_exception(error):
+            if isinstance(error, asyncio.CancelledError) or is_cancelled_exception(error):
                 raise
             failure = failure_of(error)
             raise ApplicationError(failure.message, type=failure.reason, non_retryable=True) from error
