@@ -3,12 +3,11 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
-from pydantic import AfterValidator
 
 from api.dependencies import Caller, Parts, TheCaller, TheParts, TheSession
 from api.problems import RESPONSES
 from api.schemas.answers import SessionAnswer, SessionPage, session_answer
-from api.schemas.fields import formed, shape
+from api.schemas.fields import IdempotencyKey
 from api.schemas.requests import CancelBody, SessionBody, TerminateBody
 from towline.domain.ids import new_session_id
 from towline.domain.images import ImageRef
@@ -21,13 +20,7 @@ from towline.store.views import SessionView
 
 router = APIRouter(prefix="/v1/sessions", tags=["sessions"], responses=RESPONSES)
 
-_KEY = r"^[!-~]+\Z"
-Key = Annotated[
-    str | None,
-    Header(alias="Idempotency-Key", max_length=255, json_schema_extra=shape(_KEY)),
-    AfterValidator(lambda key: key if key is None else _is_key(key)),
-]
-_is_key = formed(_KEY, "up to 255 visible ASCII characters, and no blank")
+Key = Annotated[IdempotencyKey | None, Header(alias="Idempotency-Key")]
 
 
 @router.post("", status_code=201, responses={200: {"model": SessionAnswer, "description": "Made before by this key."}})

@@ -1,10 +1,13 @@
 """Checked kinds of fields."""
 
 import re
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, StrictStr
+from pydantic import AfterValidator, BeforeValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, StrictStr
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+from pydantic_core.core_schema import no_info_after_validator_function
 
 from towline.domain.ids import AGENT_ID, LABEL_PREFIX
 from towline.domain.images import ImageRef
@@ -25,20 +28,23 @@ def _no_nul(text: str) -> str:
     return text
 
 
-def formed(pattern: str, wanted: str) -> Callable[[str], str]:
-    """A check that says in words what is wanted; with `shape(pattern)` beside it for the OpenAPI document."""
+@dataclass(frozen=True)
+class Form:
+    """Text that has to match `pattern` as a whole; `wanted` says in words what that is."""
 
-    def check(text: str) -> str:
-        if re.search(pattern, text) is None:
-            raise ValueError(wanted)
+    pattern: str
+    wanted: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return handler(schema) | {"pattern": f"^{self.pattern}$"}
+
+    def _check(self, text: str) -> str:
+        if re.fullmatch(self.pattern, text) is None:
+            raise ValueError(self.wanted)
         return text
-
-    return check
-
-
-def shape(pattern: str) -> dict[str, JsonValue]:
-    """`pattern` as JSON Schema writes it."""
-    return {"pattern": pattern.replace(r"\Z", "$")}
 
 
 def _image(text: str) -> str:
@@ -88,35 +94,31 @@ Labels = Annotated[
     Field(max_length=64),
     AfterValidator(_labels),
 ]
-_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z"
-_VOLUME: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z"
-_PLATFORM: Final = r"^[a-z0-9]+/[a-z0-9_]+(/[a-z0-9]+)?\Z"
-_AGENT: Final = rf"^{AGENT_ID.pattern}\Z"
-
 Name = Annotated[
     StrictStr,
-    Field(json_schema_extra=shape(_NAME)),
-    AfterValidator(formed(_NAME, "up to 63 letters, digits, dots, dashes and underscores, a letter or digit first")),
+    Form(
+        r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}",
+        "up to 63 letters, digits, dots, dashes and underscores, a letter or digit first",
+    ),
 ]
 """Names of sessions and users."""
 
 VolumeName = Annotated[
     StrictStr,
-    Field(description="a volume's name, not a path", json_schema_extra=shape(_VOLUME)),
-    AfterValidator(formed(_VOLUME, "give a volume's name, not a path: letters, digits, dots, dashes and underscores")),
+    Field(description="a volume's name, not a path"),
+    Form(
+        r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}",
+        "give a volume's name, not a path: up to 128 letters, digits, dots, dashes and underscores",
+    ),
 ]
-AbsolutePath = Annotated[
-    Text,
-    Field(max_length=4096, json_schema_extra=shape("^/")),
-    AfterValidator(formed("^/", "give an absolute path, such as /data")),
-]
+AbsolutePath = Annotated[Text, Field(max_length=4096), Form(r"/[\s\S]*", "give an absolute path, such as /data")]
 Platform = Annotated[
     StrictStr,
-    Field(max_length=64, json_schema_extra=shape(_PLATFORM)),
-    AfterValidator(formed(_PLATFORM, "give os/architecture, such as linux/amd64 or linux/arm64/v8")),
+    Field(max_length=64),
+    Form(r"[a-z0-9]+/[a-z0-9_]+(/[a-z0-9]+)?", "give os/architecture, such as linux/amd64 or linux/arm64/v8"),
 ]
 AgentId = Annotated[
     StrictStr,
-    Field(json_schema_extra=shape(_AGENT)),
-    AfterValidator(formed(_AGENT, "no agent can have this id: up to 63 lower-case letters, digits, dots, dashes")),
+    Form(AGENT_ID.pattern, "no agent can have this id: up to 63 lower-case letters, digits, dots, dashes, underscores"),
 ]
+IdempotencyKey = Annotated[str, Field(max_length=255), Form("[!-~]+", "up to 255 visible ASCII characters, no blank")]

@@ -20,6 +20,7 @@ from tests.rig.registry import RegistryProcess
 from towline.domain.containers import ContainerExit, EndContainer, LogTail, ReadLogs, StartContainer, StartedContainer
 from towline.domain.ids import container_name, new_id, new_session_id
 from towline.domain.sessions import Network, Resources, SessionSpec
+from towline.engine import container_calls
 from towline.engine.client import Engine
 from towline.engine.containers import EngineContainers
 from towline.engine.exits import ExitWatcher, Missing
@@ -208,9 +209,8 @@ async def real_subject(
         containers.close()
         engine.close()
         for container in client.containers(all=True):
-            # A removal that a watcher had begun goes on after it.
-            with contextlib.suppress(docker.errors.NotFound):
-                client.remove_container(container["Id"], force=True, v=True)
+            # A removal that a watcher had begun goes on after it: `remove` waits for its end.
+            container_calls.remove(client, container["Id"])
 
 
 class _FakeHost:

@@ -1,6 +1,5 @@
 """Showing pulls while they run: bars on a terminal, lines elsewhere. Works on a pull as the API sends it."""
 
-import re
 import sys
 import time
 from collections.abc import Callable
@@ -16,7 +15,6 @@ from towline.cli.output import duration, harmless, size
 from towline.domain.progress import LayerPhase, PullPhase, Verdict
 
 _LINE_EVERY_SECONDS: Final = 1.0
-_COUNTDOWN: Final = re.compile(r"\bin \d+ s\.")
 
 
 class PullDisplay(Protocol):
@@ -46,7 +44,8 @@ def summary(pull: dict[str, Any]) -> str:
     if pull["waiters"] > 1:
         parts.append(f"{pull['waiters']} waiting")
     if pull["verdict"] != Verdict.HEALTHY:
-        parts.append(f"{pull['verdict']}: {harmless(pull['verdict_reason'])}")
+        again = "" if pull["retry_in_seconds"] is None else f" in {duration(pull['retry_in_seconds'])}"
+        parts.append(f"{pull['verdict']}{again}: {harmless(pull['verdict_reason'])}")
     return ", ".join(parts)
 
 
@@ -61,13 +60,12 @@ class LineDisplay:
         """By pull: what was told last, without a countdown's seconds, and when."""
 
     def show(self, pull: dict[str, Any]) -> None:
-        line = f"pulling {harmless(pull['image'])}: {summary(pull)}"
-        told = _COUNTDOWN.sub("", line)
+        told = summary({**pull, "retry_in_seconds": None})
         last, printed_at = self._printed.get(pull["pull_id"], ("", float("-inf")))
         now = self._clock()
         if told != last and (now - printed_at >= _LINE_EVERY_SECONDS or pull["phase"] == PullPhase.DONE):
             self._printed[pull["pull_id"]] = told, now
-            self._out.write(line + "\n")
+            self._out.write(f"pulling {harmless(pull['image'])}: {summary(pull)}\n")
             self._out.flush()
 
 

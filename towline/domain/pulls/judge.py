@@ -160,7 +160,7 @@ def _retrying(layers: tuple[LayerState, ...], at: float) -> Judgement | None:
     seconds = max(0.0, (layer.retry_until or at) - at)
     return Judgement(
         verdict=Verdict.RETRYING,
-        reason=f"The engine's retry {layer.retries} of {ENGINE_RETRIES} of layer {layer.id}, in {seconds:.0f} s.",
+        reason=f"The engine's retry {layer.retries} of {ENGINE_RETRIES} of layer {layer.id}.",
         retry_in_seconds=seconds,
     )
 

@@ -195,8 +195,7 @@ class PullTracker:
             seconds = max(0.0, self._back_off.until - at)
             return Judgement(
                 verdict=Verdict.RETRYING,
-                reason=f"Attempt {self._blank.attempt} of {self._blank.attempts_max} failed; "
-                f"the next in {seconds:.0f} s. {self._back_off.why}",
+                reason=f"Attempt {self._blank.attempt} of {self._blank.attempts_max} failed. {self._back_off.why}",
                 retry_in_seconds=seconds,
             )
         return self._judged(at, behind)

@@ -91,7 +91,7 @@ def test_between_two_attempts_the_countdown_and_the_reason_are_shown() -> None:
     made.back_off(12.0, "connection reset by peer")
     now = seen(made, 5.0)
     assert (now.phase, now.verdict, now.retry_in_seconds) == (PullPhase.RETRYING, Verdict.RETRYING, 7.0)
-    assert now.verdict_reason == "Attempt 1 of 3 failed; the next in 7 s. connection reset by peer"
+    assert now.verdict_reason == "Attempt 1 of 3 failed. connection reset by peer"
     assert made.should_abort(1e6) is None
 
 
