@@ -17,10 +17,6 @@ from towline.domain.progress import PullPhase, PullProgress
 from towline.domain.pulling import CheckAndPull, CheckImage
 from towline.domain.sessions import PullPolicy
 
-_BYTES_PER_SECOND = 30_000_000
-_ERROR_MAX_POINTS = 2.0
-
-
 _BYTES_PER_SECOND = 8_000_000
 """What an engine says is a tenth of a second old, and comes in steps of up to 1 MiB a layer: that must be little of the image."""
 

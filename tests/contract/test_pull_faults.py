@@ -24,6 +24,7 @@ from tests.rig.faults import (
 )
 from tests.rig.faults.kinds import Fault
 from tests.rig.images import ImageRecipe, Layer, PushedImage, push
+from tests.rig.ports import own_address
 from tests.rig.registry import RegistryProcess
 from towline.domain.lifecycle import Reason
 from towline.domain.progress import PullPhase, PullProgress, Verdict
@@ -65,6 +66,8 @@ FAULTS: list[tuple[str, Fault, str, set[Reason], float]] = [
     ("manifest garbage", Garbage(), MANIFESTS, {R.REGISTRY_ERROR, R.DIGEST_MISMATCH, R.IMAGE_NOT_FOUND}, 20),
     ("manifest never answered", NeverAnswer(), MANIFESTS, {R.PULL_STALLED}, 60),
     ("blob 404", registry_error(404, "BLOB_UNKNOWN", "blob unknown"), BLOBS, {R.IMAGE_NOT_FOUND}, 10),
+    ("blob 401", registry_error(401, "UNAUTHORIZED", "unauthorized"), BLOBS, {R.UNAUTHORIZED}, 10),
+    ("blob 403", registry_error(403, "DENIED", "denied"), BLOBS, {R.ACCESS_DENIED}, 10),
     ("blob 429", registry_error(429, "TOOMANYREQUESTS", "slow down"), BLOBS, {R.RATE_LIMITED}, 30),
     # The classic store makes six tries of its own, in 75 s.
     ("blob 500", Answer(status=500, body="boom"), "*/blobs/{layer}", {R.REGISTRY_ERROR}, 110),
@@ -180,6 +183,29 @@ async def test_twenty_waiters_share_one_transfer_and_leave_as_they_like(
             assert len(faults.stats().of(method="GET", digest=digest)) <= 1
 
 
+async def test_the_last_of_fifty_takes_the_transfer_with_it(
+    pulling: Pulling, registry: RegistryProcess, image: PushedImage
+) -> None:
+    with FaultRegistry(registry.host) as faults:
+        faults.on(Throttle(total_bytes_per_second=300_000), path=BLOBS)
+        name = image.reference.replace(registry.host, faults.host)
+        waiters = [asyncio.create_task(pulling.pull(name, f"w{number}", image.manifest_digest)) for number in range(50)]
+        await eventually(lambda: bool(pulling.seen) and pulling.seen[-1].waiters == 50, timeout=20)
+        for waiter in waiters[:49]:
+            waiter.cancel()
+        await asyncio.wait(waiters[:49])
+        before = faults.body_bytes
+        await eventually(lambda: faults.body_bytes > before, timeout=10)
+        waiters[49].cancel()
+        await asyncio.wait(waiters)
+        await _after(2.0)
+        before = faults.body_bytes
+        await _after(0.7)
+        assert faults.body_bytes == before
+        for digest, _ in image.layers:
+            assert len(faults.stats().of(method="GET", digest=digest)) <= 1
+
+
 async def test_slow_is_not_stuck(pulling: Pulling, registry: RegistryProcess, image: PushedImage) -> None:
     with FaultRegistry(registry.host) as faults:
         faults.on(Throttle(total_bytes_per_second=600_000), path=BLOBS)
@@ -207,6 +233,26 @@ async def test_a_daemon_that_dies_in_mid_pull_is_waited_for(
 async def test_a_registry_that_refuses_connections(pulling: Pulling) -> None:
     error = await pulling.fails("127.0.0.1:9/nobody/listens:1")
     assert error.reason is R.CONNECTION_REFUSED
+
+
+async def test_a_registry_whose_name_nobody_knows(pulling: Pulling) -> None:
+    error = await pulling.fails("registry.invalid/nobody/answers:1")
+    assert error.reason is R.DNS, error.message
+
+
+async def test_a_registry_that_speaks_no_tls(pulling: Pulling) -> None:
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        writer.close()
+
+    # Engines take a registry on a loopback address without TLS.
+    server = await asyncio.start_server(answer, own_address(), 0)
+    async with server:
+        host, port = server.sockets[0].getsockname()[:2]
+        error = await pulling.fails(f"{host}:{port}/speaks/plainly:1")
+    assert error.reason is R.TLS, error.message
+    assert error.report is not None
+    assert error.report.attempts == 1
 
 
 async def test_retry_after_is_honoured(pulling: Pulling, registry: RegistryProcess, image: PushedImage) -> None:
