@@ -6,7 +6,7 @@ from temporalio import activity
 
 from towline.domain.agents import AgentRecorded, RecordAgent
 from towline.domain.queues import ActivityName
-from towline.domain.records import Finish, Finished, Place, Placement, Record
+from towline.domain.records import Admission, Admit, Finish, Finished, Place, Placement, Record
 
 
 class Records(Protocol):
@@ -14,6 +14,10 @@ class Records(Protocol):
 
     async def place(self, request: Place) -> Placement:
         """Choose agents and reserve."""
+        ...
+
+    async def admit(self, request: Admit) -> Admission:
+        """Let a session on to CREATING, or have it wait for its owner's quotas."""
         ...
 
     async def record(self, request: Record) -> None:
@@ -41,6 +45,11 @@ class RecordActivities:
     async def place(self, request: Place) -> Placement:
         """Choose agents and reserve."""
         return await self._records.place(request)
+
+    @activity.defn(name=ActivityName.ADMIT)
+    async def admit(self, request: Admit) -> Admission:
+        """Let a session on to CREATING, or have it wait for its owner's quotas."""
+        return await self._records.admit(request)
 
     @activity.defn(name=ActivityName.RECORD)
     async def record(self, request: Record) -> None:

@@ -6,7 +6,7 @@ from temporalio import workflow
 
 from towline.domain.lifecycle import Status, Transition
 from towline.domain.queues import ActivityName, Signal, session_workflow_id
-from towline.domain.records import Finish, Finished, Place, Placement, Record
+from towline.domain.records import Admission, Admit, Finish, Finished, Place, Placement, Record
 from workflows import options
 from workflows.display import Display, details_of
 from workflows.state import Ending, SessionState
@@ -28,23 +28,40 @@ class Chronicle:
         for kernel, agent_id in zip(self._state.kernels, placement.agents, strict=False):
             kernel.agent_id = agent_id
             kernel.status = Status.PREPARING
+        self._state.waits_for = "" if placement.agents else placement.message
         self._show()
         return placement
 
+    async def admit(self) -> bool:
+        """Write down what is unwritten, and ask to go on to CREATING. Yes has been recorded in the same transaction."""
+        admission: Admission = await workflow.execute_local_activity(
+            ActivityName.ADMIT, Admit(record=self._take_record()), result_type=Admission, **options.RECORDS
+        )
+        if admission.admitted:
+            for kernel in self._state.kernels:
+                if kernel.status is Status.PREPARED:
+                    kernel.status = Status.CREATING
+        self._state.waits_for = admission.message
+        self._show()
+        return admission.admitted
+
     async def write(self) -> None:
         """Write down what is unwritten."""
-        unwritten = self._state.take_unwritten()
-        if not unwritten:
+        if not self._state.unwritten:
             return
-        record = Record(
+        record = self._take_record()
+        self._show()
+        await workflow.execute_local_activity(ActivityName.RECORD, record, **options.RECORDS)
+
+    def _take_record(self) -> Record:
+        unwritten = self._state.take_unwritten()
+        return Record(
             session_id=self._state.spec.session_id,
             transitions=tuple(unwritten.transitions),
             facts=tuple(unwritten.facts),
             notes=tuple(unwritten.notes),
             pulls=tuple(unwritten.pulls),
         )
-        self._show()
-        await workflow.execute_local_activity(ActivityName.RECORD, record, **options.RECORDS)
 
     async def finish(self, steps: tuple[Transition, ...], ending: Ending) -> None:
         """Write the end: the session holds nothing from here on. Wakes who waited for what it held."""

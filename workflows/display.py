@@ -81,6 +81,8 @@ def details_of(state: SessionState) -> str:
     for index, kernel in enumerate(state.kernels):
         where = f" on `{kernel.agent_id}`" if kernel.agent_id else ""
         lines.append(f"- kernel {index}: {kernel.status}{where}")
+    if state.waits_for and state.ending is None:
+        lines.append(f"- waits: {state.waits_for}")
     lines += [f"- pull on `{v.agent_id}`: {v.verdict} {v.reason}".rstrip() for v in state.verdicts.values()]
     if state.ending is not None:
         by = f" by {state.ending.actor.name}" if state.ending.actor else ""

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 from temporalio import workflow
 from temporalio.exceptions import ChildWorkflowError
@@ -100,34 +99,26 @@ class Preparing:
         )
 
     async def _start_kernels(self) -> None:
-        self._state.apply_to_all(Status.CREATING)
-        begun: list[int] = []
-        starts = [
-            asyncio.create_task(self._start(index, begun))
-            for index, kernel in enumerate(self._state.kernels)
-            if not kernel.started
-        ]
-        # CREATING is written down while the containers are being made: the record is not on the way to RUNNING.
-        on = [kernel.agent_id for kernel in self._state.kernels if not kernel.started]
-        await self._steps.all_of(starts, on=on, write_after=lambda: len(begun) == len(starts))
+        await self._steps.until_room(self._chronicle.admit)
+        lacking = [index for index, kernel in enumerate(self._state.kernels) if not kernel.started]
+        on = [self._state.kernels[index].agent_id for index in lacking]
+        await self._steps.all_of([asyncio.create_task(self._start(index)) for index in lacking], on=on)
         self._state.apply_to_all(Status.RUNNING)
         self._state.running_since = workflow.now()
         await self._chronicle.write()
 
-    async def _start(self, index: int, begun: list[int]) -> None:
+    async def _start(self, index: int) -> None:
         spec = self._state.spec
         kernel = self._state.kernels[index]
         placement = self._state.moves + 1
         request = StartContainer(spec=spec, kernel=index, agent_id=kernel.agent_id, image_ref=kernel.image_ref)
-        child: workflow.ChildWorkflowHandle[Any, StartedContainer] = await workflow.start_child_workflow(
+        started: StartedContainer = await workflow.execute_child_workflow(
             WorkflowName.KERNEL_START,
             KernelStartState(request=request),
             id=kernel_start_workflow_id(spec.session_id, index, placement),
             result_type=StartedContainer,
             static_summary=f"kernel {index} on {kernel.agent_id}",
         )
-        begun.append(index)
-        started = await child
         if placement != self._state.moves + 1:
             return  # Its agent was lost and is back: the agent removes what the session does not want there any more.
         # Also when the end was asked for meanwhile: what has started has to be ended.

@@ -30,7 +30,6 @@ class Session:
         self._state = state
         self._chronicle = Chronicle(state)
         self._steps = Steps(state, self._chronicle)
-        self._capacity_freed = False
 
     @workflow.run
     async def run(self, state: SessionState) -> str:
@@ -54,24 +53,20 @@ class Session:
         preparing = Preparing(self._state, self._chronicle, self._steps)
         while self._state.status is not Status.RUNNING:
             try:
-                await self._place()
+                await self._steps.until_room(self._place)
                 await preparing.prepare()
             except MovedError as moved:
                 await leave_agents(self._state, self._chronicle, moved.leave)
         await self._run_until_exit()
 
-    async def _place(self) -> None:
-        while True:
-            self._capacity_freed = False
-            # What was said of agents that were left. What is said from here on is meant for the agents that are chosen now.
-            self._state.leaving.clear()
-            placement = await self._chronicle.place()
-            if placement.never:
-                self._fail(placement.reason or Reason.CANNOT_EVER_FIT, placement.message)
-                raise EndedError
-            if placement.agents:
-                return
-            await self._steps.until(lambda: self._capacity_freed, timeout_of_wait=True)
+    async def _place(self) -> bool:
+        # What was said of agents that were left. What is said from here on is meant for the agents that are chosen now.
+        self._state.leaving.clear()
+        placement = await self._chronicle.place()
+        if placement.never:
+            self._fail(placement.reason or Reason.CANNOT_EVER_FIT, placement.message)
+            raise EndedError
+        return bool(placement.agents)
 
     async def _run_until_exit(self) -> None:
         over = workflow.info().is_continue_as_new_suggested
@@ -168,10 +163,10 @@ class Session:
             self._state.verdicts[signal.agent_id] = signal
             self._state.note("verdict", f"{signal.agent_id}: {signal.verdict} {signal.reason}".rstrip())
 
-    @workflow.signal(name=Signal.CAPACITY_FREED, description="Capacity was freed; a waiting session tries again")
+    @workflow.signal(name=Signal.CAPACITY_FREED, description="There is room; a waiting session tries again")
     def capacity_freed(self) -> None:
-        """Wakes placement."""
-        self._capacity_freed = True
+        """Wakes placement, or the wait for a quota."""
+        self._steps.room_made = True
 
     @workflow.signal(name=Signal.AGENT_LEAVE, description="An agent of the session is lost, or is drained")
     def agent_leave(self, leave: Leave) -> None:

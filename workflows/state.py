@@ -60,6 +60,8 @@ class SessionState:
     verdicts: dict[str, PullVerdict] = field(default_factory=dict)
     open_pulls: dict[str, PullReport] = field(default_factory=dict)
     """The pulls that the session waits for, by agent."""
+    waits_for: str = ""
+    """What there is no room for yet, as a sentence."""
     notes_made: int = 0
     running_since: datetime | None = None
     moves: int = 0

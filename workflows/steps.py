@@ -1,7 +1,7 @@
 """Waiting in the session workflow: every wait of its story ends early when the session's end has been asked for."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import TypeVar
 
@@ -34,13 +34,20 @@ class Steps:
     def __init__(self, state: SessionState, chronicle: Chronicle) -> None:
         self._state = state
         self._chronicle = chronicle
+        self.room_made = False
+        """Set by who says that there is room now, on the agents or in a quota."""
 
-    async def until(
-        self, done: Callable[[], bool], *, timeout: timedelta | None = None, timeout_of_wait: bool = False
-    ) -> bool:
+    async def until_room(self, ask: Callable[[], Awaitable[bool]]) -> None:
+        """Ask until there is room: at once, whenever some has been made, and now and then behind that. Raises as `until`."""
+        while True:
+            self.room_made = False
+            if await ask():
+                return
+            await self.until(lambda: self.room_made, timeout=options.CAPACITY_RECHECK)
+
+    async def until(self, done: Callable[[], bool], *, timeout: timedelta | None = None) -> bool:
         """Wait for `done`. False: the time-out came first. Raises `EndedError` when the end was asked for, and `MovedError`."""
-        limit = options.CAPACITY_RECHECK if timeout_of_wait else timeout
-        deadline = None if limit is None else workflow.now() + limit
+        deadline = None if timeout is None else workflow.now() + timeout
         while True:
             if self._state.ending is not None:
                 raise EndedError
@@ -58,25 +65,18 @@ class Steps:
             except TimeoutError:
                 return done()
 
-    async def all_of(
-        self,
-        tasks: Sequence[asyncio.Task[T]],
-        *,
-        on: Sequence[str] = (),
-        write_after: Callable[[], bool] = lambda: True,
-    ) -> list[T]:
+    async def all_of(self, tasks: Sequence[asyncio.Task[T]], *, on: Sequence[str] = ()) -> list[T]:
         """Wait for all, and return their results in order. When one fails, or the end is asked for, the others are cancelled
         and waited for, because a pull that still runs, or a start that still may happen, would outlive what was decided.
         Those whose agent (`on`, in the tasks' order) is lost are not waited for: they end when it is back.
 
-        Nothing is written down before `write_after`. Raises the first failure, `EndedError`, or `MovedError`.
+        Raises the first failure, `EndedError`, or `MovedError`.
         """
 
         def over() -> bool:
             return _failure(tasks) is not None or all(task.done() for task in tasks)
 
         try:
-            await workflow.wait_condition(lambda: write_after() or over() or self._is_interrupted())
             await self.until(over)
         except EndedError:
             await announce(self._state, self._chronicle)

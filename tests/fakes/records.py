@@ -7,10 +7,20 @@ from typing import Any, Final
 
 from towline.domain.agents import AgentRecorded, AgentStatus, RecordAgent
 from towline.domain.containers import ContainerExit
-from towline.domain.lifecycle import FINAL, Reason, Status, Transition, advance, may_advance, session_status_of
+from towline.domain.lifecycle import (
+    FINAL,
+    QUOTA_COUNTED,
+    Reason,
+    Status,
+    Transition,
+    advance,
+    may_advance,
+    session_status_of,
+)
 from towline.domain.placement import AgentRoom, Wish, choose, who_fits
 from towline.domain.pulling import PullWait
-from towline.domain.records import Finish, Finished, KernelFacts, Note, Place, Placement, Record
+from towline.domain.quotas import Account, Quota, Usage, Waiter, in_turn, usage_of
+from towline.domain.records import Admission, Admit, Finish, Finished, KernelFacts, Note, Place, Placement, Record
 from towline.domain.sessions import Resources, SessionSpec
 from towline.store.specs import wish_of
 from towline.store.views import EventView, KernelView, LogTailView, SessionView
@@ -60,6 +70,15 @@ class _Session:
     @property
     def waits_for_room(self) -> bool:
         return self.status is Status.PENDING and self.reason is Reason.NO_CAPACITY
+
+    @property
+    def waits_for_quota(self) -> bool:
+        return self.status is Status.PREPARED and self.reason is Reason.QUOTA
+
+    @property
+    def usage(self) -> Usage:
+        counted = [kernel for kernel in self.held if self.kernels[kernel].status in QUOTA_COUNTED]
+        return usage_of(len(counted), self.spec.resources) if counted else Usage()
 
     def take(self, kernel: int, **values: Any) -> None:
         self.kernels[kernel] = replace(self.kernels[kernel], **values)
@@ -146,6 +165,7 @@ class MemoryRecords:
     def __init__(self) -> None:
         self._sessions: dict[str, _Session] = {}
         self._agents: dict[str, AgentRoom] = {}
+        self._quotas: dict[str, Quota] = {}
         self._turns = itertools.count()
 
     def add(self, spec: SessionSpec) -> None:
@@ -154,6 +174,10 @@ class MemoryRecords:
         self._sessions[spec.session_id] = _Session(
             spec=spec, turn=next(self._turns), kernels=kernels, created_at=datetime.now(UTC)
         )
+
+    def set_quota(self, user_id: str, quota: Quota) -> None:
+        """Limit what a user may have."""
+        self._quotas[user_id] = quota
 
     def view(self, session_id: str) -> SessionView:
         """The session as recorded."""
@@ -211,6 +235,22 @@ class MemoryRecords:
                 session.apply(Transition(kernel=kernel, from_status=from_, to_status=to, message=why))
         return Placement(agents=choice.agents)
 
+    async def admit(self, request: Admit) -> Admission:
+        """Let a session on to CREATING, or have it wait for its owner's quota."""
+        session = self._sessions.get(request.record.session_id)
+        if session is None:
+            return Admission(admitted=True)
+        await self.record(request.record)
+        prepared = [kernel.index for kernel in session.kernels if kernel.status is Status.PREPARED]
+        if prepared:
+            ahead = [one for one in self._waiting_for(session.spec.owner_id) if _turn(one) < _turn(session)]
+            if session.spec.session_id not in self._admissible([*ahead, session]):
+                session.reason, session.message = Reason.QUOTA, "the quota is used up"
+                return Admission(admitted=False, message=session.message)
+        for kernel in prepared:
+            session.apply(Transition(kernel=kernel, from_status=Status.PREPARED, to_status=Status.CREATING))
+        return Admission(admitted=True)
+
     async def record(self, request: Record) -> None:
         """Write transitions, facts and notes."""
         session = self._sessions.get(request.session_id)
@@ -242,7 +282,8 @@ class MemoryRecords:
             session.reason, session.message = request.reason, request.message
             session.ended_by, session.ended_why = actor, request.why
             session.give_back()
-        return Finished(woken=self._who_may_fit())
+        admitted = self._admissible(self._waiting_for(session.spec.owner_id))
+        return Finished(woken=admitted + self._who_may_fit())
 
     async def record_agent(self, request: RecordAgent) -> AgentRecorded:
         """Write the agent's presence."""
@@ -271,6 +312,25 @@ class MemoryRecords:
     def _waiting(self) -> list[_Session]:
         waiting = [session for session in self._sessions.values() if session.waits_for_room]
         return sorted(waiting, key=_turn)
+
+    def _waiting_for(self, owner_id: str) -> list[_Session]:
+        owned = [one for one in self._sessions.values() if one.spec.owner_id == owner_id]
+        return sorted((one for one in owned if one.waits_for_quota), key=_turn)
+
+    def _admissible(self, waiting: list[_Session]) -> tuple[str, ...]:
+        accounts: dict[str, Account] = {}
+        for owner_id, quota in self._quotas.items():
+            used = [one.usage for one in self._sessions.values() if one.spec.owner_id == owner_id]
+            accounts[owner_id] = Account(whose=owner_id, quota=quota, used=sum(used, Usage()))
+        waiters = [
+            Waiter(
+                session_id=one.spec.session_id,
+                usage=usage_of(one.spec.kernels, one.spec.resources),
+                keys=tuple({one.spec.owner_id} & accounts.keys()),
+            )
+            for one in waiting
+        ]
+        return in_turn(waiters, accounts, limit=_WOKEN_MAX)
 
     def _ahead_of(self, session: _Session) -> list[Wish]:
         return [wish_of(other.spec) for other in self._waiting() if _turn(other) < _turn(session)]

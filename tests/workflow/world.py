@@ -10,7 +10,7 @@ from towline.domain.containers import ContainerExit, EndContainer, LogPage, Read
 from towline.domain.lifecycle import FINAL, Reason, Status, Transition, session_status_of
 from towline.domain.progress import PullPhase, PullProgress, Verdict
 from towline.domain.pulling import CheckAndPull, CheckImage, ImageCheck, PulledImage, PullWait
-from towline.domain.records import Finish, Finished, Note, Place, Placement, Record
+from towline.domain.records import Admission, Admit, Finish, Finished, Note, Place, Placement, Record
 from towline.errors import EngineError
 
 DIGEST = "sha256:" + "a" * 64
@@ -102,11 +102,14 @@ class FakeContainers:
 
 @dataclass(kw_only=True)
 class FakeRecords:
-    """The records in memory: `events` in order, statuses by kernel, one session at a time where `capacity` is 1."""
+    """The records in memory: `events` in order, statuses by kernel, one session at a time has a place where `capacity` is 1,
+    and one may have containers where `may_run` is 1."""
 
     capacity: int = 1000
     agents: tuple[str, ...] = ("a1",)
     never: bool = False
+    may_run: int = 1000
+    running: set[str] = field(default_factory=set)
     statuses: dict[str, dict[int, Status]] = field(default_factory=dict)
     transitions: dict[str, list[Transition]] = field(default_factory=dict)
     notes: dict[str, list[Note]] = field(default_factory=dict)
@@ -140,6 +143,23 @@ class FakeRecords:
             self._apply(session_id, tuple(steps))
         return Placement(agents=self.agents)
 
+    async def admit(self, request: Admit) -> Admission:
+        session_id = request.record.session_id
+        await self.record(request.record)
+        if session_id not in self.running and len(self.running) >= self.may_run:
+            if session_id not in self.waiting:
+                self.waiting.append(session_id)
+            return Admission(admitted=False, message="the quota is used up")
+        self.running.add(session_id)
+        if session_id in self.waiting:
+            self.waiting.remove(session_id)
+        prepared = [kernel for kernel, status in self.statuses[session_id].items() if status is Status.PREPARED]
+        self._apply(
+            session_id,
+            tuple(Transition(kernel=k, from_status=Status.PREPARED, to_status=Status.CREATING) for k in prepared),
+        )
+        return Admission(admitted=True)
+
     async def record(self, request: Record) -> None:
         self._apply(request.session_id, request.transitions)
         self.notes.setdefault(request.session_id, []).extend(request.notes)
@@ -150,6 +170,7 @@ class FakeRecords:
         self._apply(request.session_id, request.transitions)
         self.finishes.setdefault(request.session_id, []).append(request)
         self.holding.discard(request.session_id)
+        self.running.discard(request.session_id)
         return Finished(woken=tuple(self.waiting[:1]))
 
     async def record_agent(self, request: RecordAgent) -> AgentRecorded:

@@ -106,8 +106,9 @@ BEFORE_RUNNING: Final[tuple[Status, ...]] = (
     _S.PREPARED,
     _S.CREATING,
 )
-QUOTA_COUNTED: Final[frozenset[Status]] = frozenset({_S.PREPARED, _S.CREATING, _S.RUNNING, _S.TERMINATING})
-"""Statuses that count against the user's quota: a kernel still being brought its image costs its user nothing."""
+QUOTA_COUNTED: Final[frozenset[Status]] = frozenset({_S.CREATING, _S.RUNNING, _S.TERMINATING})
+"""Statuses that count against the user's quota: a kernel still being brought its image, or waiting in PREPARED for its user's
+quota, costs its user nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)

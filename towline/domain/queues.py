@@ -57,6 +57,7 @@ class ActivityName(StrEnum):
     """Registered activity types. The first group runs in the control worker, the others on an agent."""
 
     PLACE = "place"
+    ADMIT = "admit"
     RECORD = "record"
     FINISH = "finish"
     RECORD_AGENT = "record_agent"

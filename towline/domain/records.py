@@ -63,6 +63,22 @@ class Record:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Admit:
+    """Write `record`, and then PREPARED → CREATING for all kernels, if the quotas of the session's owner have room for it."""
+
+    record: Record
+
+
+@dataclass(frozen=True, kw_only=True)
+class Admission:
+    """Whether the kernels may be created now; if not, `message` says what there is no room in. Asking again after a success
+    answers the same."""
+
+    admitted: bool
+    message: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Finish:
     """The final transitions, the ends of the containers, and the freeing of what the session held: one transaction.
 
@@ -81,7 +97,7 @@ class Finish:
 
 @dataclass(frozen=True, kw_only=True)
 class Finished:
-    """`woken`: sessions waiting for capacity, in the order in which they shall try again."""
+    """`woken`: sessions waiting for capacity or for their quota, in the order in which they shall try again."""
 
     woken: tuple[str, ...] = ()
 

@@ -25,14 +25,23 @@ def hash_of(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
-async def create_user(tx: AsyncSession, *, name: str, role: str) -> UserView:
+async def create_user(tx: AsyncSession, *, name: str, role: str, project: str | None = None) -> UserView:
     """A new user. Raises `ConflictError` when the name is taken."""
-    row = insert(UserRow).values(id=new_id("usr"), name=name, role=role, created_at=utc_now())
+    row = insert(UserRow).values(id=new_id("usr"), name=name, role=role, project=project, created_at=utc_now())
     made = row.on_conflict_do_nothing(index_elements=["name"]).returning(UserRow)
     found = (await tx.execute(made)).scalar()
     if found is None:
         raise ConflictError(f"there is a user {name} already")
     return _user(found)
+
+
+async def move_user(tx: AsyncSession, name: str, project: str | None) -> UserView:
+    """Put a user into a project, or (None) into none. Raises `NotFoundError`."""
+    row = (await tx.execute(select(UserRow).where(col(UserRow.name) == name))).scalar_one_or_none()
+    if row is None:
+        raise NotFoundError(f"there is no user {name}")
+    row.project = project
+    return _user(row)
 
 
 async def list_users(tx: AsyncSession) -> Sequence[UserView]:
@@ -95,7 +104,7 @@ async def user_of_token(tx: AsyncSession, token: str) -> UserView | None:
 
 
 def _user(row: UserRow) -> UserView:
-    return UserView(id=row.id, name=row.name, role=row.role, created_at=row.created_at)
+    return UserView(id=row.id, name=row.name, role=row.role, project=row.project, created_at=row.created_at)
 
 
 def _token(row: TokenRow, user: str) -> TokenView:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
 
-from sqlalchemy import Select, and_, func, or_, select, text, update
+from sqlalchemy import ColumnElement, Select, and_, func, or_, select, text, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlmodel import col
 
@@ -115,20 +115,22 @@ async def give_back(tx: AsyncSession, journal: Journal) -> None:
     await tx.execute(update(LedgerRow).where(*held).values(freed_at=utc_now()))
 
 
-async def ahead_of(tx: AsyncSession, session: SessionRow) -> list[Wish]:
-    """What the sessions want that were told to wait and whose turn is before this one's: those of a higher priority, and
-    of the same those that are older."""
+def in_front_of(session: SessionRow) -> tuple[ColumnElement[bool], ...]:
+    """Of sessions that wait: those whose turn comes before this one's, and is not lost."""
     older = and_(
         col(SessionRow.priority) == session.priority,
-        or_(
-            col(SessionRow.created_at) < session.created_at,
-            and_(col(SessionRow.created_at) == session.created_at, col(SessionRow.id) < session.id),
-        ),
+        tuple_(col(SessionRow.created_at), col(SessionRow.id)) < (session.created_at, session.id),
     )
-    query = _waiting(_AHEAD_MAX).where(
+    return (
         or_(col(SessionRow.priority) > session.priority, older),
         col(SessionRow.updated_at) > utc_now() - TURN_KEPT,
     )
+
+
+async def ahead_of(tx: AsyncSession, session: SessionRow) -> list[Wish]:
+    """What the sessions want that were told to wait and whose turn is before this one's: those of a higher priority, and
+    of the same those that are older."""
+    query = _waiting(_AHEAD_MAX).where(*in_front_of(session))
     return [wish_from(wish) for _, *wish in await tx.execute(query)]
 
 

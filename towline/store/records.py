@@ -3,11 +3,15 @@
 import asyncio
 from collections.abc import Sequence
 
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlmodel import col
+
 from towline.domain.agents import AgentRecorded, AgentStatus, RecordAgent
 from towline.domain.containers import ContainerExit
 from towline.domain.lifecycle import FINAL, Reason, Status, Transition
 from towline.domain.placement import Choice, choose
-from towline.domain.records import Abandon, Finish, Finished, KernelFacts, Place, Placement, Record
+from towline.domain.records import Abandon, Admission, Admit, Finish, Finished, KernelFacts, Place, Placement, Record
 from towline.store.agents import record_presence
 from towline.store.database import Database
 from towline.store.journal import Journal
@@ -23,7 +27,8 @@ from towline.store.ledger import (
     who_may_fit,
 )
 from towline.store.pulls import leave_all, record_waits
-from towline.store.rows import KernelRow
+from towline.store.quotas import admissible, lock_accounts, shortage
+from towline.store.rows import KernelRow, SessionRow
 from towline.store.specs import spec_of, wish_of
 
 
@@ -60,23 +65,33 @@ class StoreRecords:
             await journal.announce()
             return Placement(agents=choice.agents)
 
+    async def admit(self, request: Admit) -> Admission:
+        """Let a session on to CREATING, or have it wait for its owner's quotas. Asked again after a success, answers the same."""
+        session_id = request.record.session_id
+        async with self._database.transaction() as tx:
+            owner = select(col(SessionRow.owner_id)).where(col(SessionRow.id) == session_id)
+            await lock_accounts(tx, (await tx.execute(owner)).scalar() or "")
+            journal = await Journal.open(tx, session_id)
+            if journal is None:
+                return Admission(admitted=True)
+            await _write(tx, journal, request.record)
+            prepared = [index for index, kernel in journal.kernels.items() if kernel.status == Status.PREPARED]
+            if prepared and (message := await shortage(tx, journal.session)):
+                journal.wait(Reason.QUOTA, message)
+                await journal.announce()
+                return Admission(admitted=False, message=message)
+            for index in prepared:
+                journal.apply(Transition(kernel=index, from_status=Status.PREPARED, to_status=Status.CREATING))
+            await journal.announce()
+        return Admission(admitted=True)
+
     async def record(self, request: Record) -> None:
         """Write transitions, facts and notes; what is written already is passed over."""
         async with self._database.transaction() as tx:
             journal = await Journal.open(tx, request.session_id)
-            if journal is None:
-                return
-            for step in request.transitions:
-                journal.apply(step)
-            _forget_places(journal, request.transitions)
-            if any(step.to_status in GIVES_BACK for step in request.transitions):
-                await give_back(tx, journal)
-            for facts in request.facts:
-                _take_facts(journal.kernels.get(facts.kernel), facts)
-            for note in request.notes:
-                await journal.note(note)
-            await record_waits(tx, request.session_id, request.pulls)
-            await journal.announce()
+            if journal is not None:
+                await _write(tx, journal, request)
+                await journal.announce()
 
     async def finish(self, request: Finish) -> Finished:
         """Write the end and free what was held, once. Exits that were not known yet are added, also later."""
@@ -97,7 +112,7 @@ class StoreRecords:
                 await give_back(tx, journal)
             await journal.announce()
         # Also when this is a repetition: the first answer may never have arrived.
-        return Finished(woken=await self._who_may_fit()) if journal.is_final else Finished()
+        return Finished(woken=await self._woken_by(journal.session.owner_id)) if journal.is_final else Finished()
 
     async def abandon(self, request: Abandon) -> Finished:
         """Write the end of a session whose workflow will not do it any more. One that has ended is left as it is."""
@@ -120,7 +135,7 @@ class StoreRecords:
             await leave_all(tx, request.session_id)
             await give_back(tx, journal)
             await journal.announce()
-        return Finished(woken=await self._who_may_fit())
+        return Finished(woken=await self._woken_by(journal.session.owner_id))
 
     async def record_agent(self, request: RecordAgent) -> AgentRecorded:
         """Write the agent's presence."""
@@ -132,10 +147,30 @@ class StoreRecords:
         woken = await self._who_may_fit() if request.status is AgentStatus.ONLINE else ()
         return AgentRecorded(woken=woken, sessions=sessions)
 
+    async def _woken_by(self, owner_id: str) -> tuple[str, ...]:
+        """Who may go on, now that a session of this owner has ended."""
+        async with self._database.transaction() as tx:
+            await lock_accounts(tx, owner_id)
+            admitted = await admissible(tx, owner_id)
+        return admitted + await self._who_may_fit()
+
     async def _who_may_fit(self) -> tuple[str, ...]:
         async with self._placing, self._database.transaction() as tx:
             await lock_placement(tx)
             return await who_may_fit(tx)
+
+
+async def _write(tx: AsyncSession, journal: Journal, record: Record) -> None:
+    for step in record.transitions:
+        journal.apply(step)
+    _forget_places(journal, record.transitions)
+    if any(step.to_status in GIVES_BACK for step in record.transitions):
+        await give_back(tx, journal)
+    for facts in record.facts:
+        _take_facts(journal.kernels.get(facts.kernel), facts)
+    for note in record.notes:
+        await journal.note(note)
+    await record_waits(tx, record.session_id, record.pulls)
 
 
 def _forget_places(journal: Journal, steps: Sequence[Transition]) -> None:

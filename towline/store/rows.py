@@ -5,6 +5,7 @@ database holds what must hold."""
 # pyright: reportAssignmentType=false
 
 from collections.abc import Iterable
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,6 +28,7 @@ from sqlmodel import Field, SQLModel
 from towline.domain.agents import AgentEvent, AgentStatus
 from towline.domain.lifecycle import FINAL, Status
 from towline.domain.pulling import PullOutcome, WaitOutcome
+from towline.domain.quotas import Quota
 from towline.domain.sessions import Kind
 
 
@@ -47,6 +49,7 @@ _STATUSES = _listed(Status)
 _ENDED = f"(status IN ({_listed(status for status in Status if status in FINAL)})) = (ended_at IS NOT NULL)"
 _OUTCOMES = _listed(PullOutcome)
 _WAITS = _listed(WaitOutcome)
+_LIMITS = " AND ".join(f"{field.name} >= 0" for field in fields(Quota))
 
 
 class FleetRow(SQLModel, table=True):
@@ -68,7 +71,25 @@ class UserRow(SQLModel, table=True):
     id: str = Field(primary_key=True)
     name: str = Field(sa_column=Column(String, nullable=False, unique=True))
     role: str
+    project: str | None = Field(default=None, index=True)
     created_at: datetime = Field(default_factory=utc_now, sa_column=_moment())
+
+
+class QuotaRow(SQLModel, table=True):
+    """Limits, NULL for none. `subject`: `user:<id>`, `project:<name>`, or `user:*` for users that have none of their own."""
+
+    __tablename__ = "quotas"
+    __table_args__ = (CheckConstraint(_LIMITS, name="quotas_limits"),)
+
+    subject: str = Field(primary_key=True)
+    sessions: int | None = None
+    cpu: float | None = None
+    memory_bytes: int | None = Field(default=None, sa_column=Column(BigInteger, nullable=True))
+    gpu: int | None = None
+    pending: int | None = None
+    kernels: int | None = None
+    lifetime_seconds: float | None = None
+    priority: int | None = None
 
 
 class TokenRow(SQLModel, table=True):
@@ -102,6 +123,13 @@ class SessionRow(SQLModel, table=True):
         Index("sessions_by_owner", "owner_id", "created_at", "id"),
         Index("sessions_by_status", "status", "created_at", "id"),
         Index("sessions_undispatched", "created_at", postgresql_where=text("dispatched_at IS NULL")),
+        Index(
+            "sessions_by_quota",
+            text("priority DESC"),
+            "created_at",
+            "id",
+            postgresql_where=text("status = 'PREPARED' AND reason = 'quota'"),
+        ),
         Index(
             "sessions_by_turn", text("priority DESC"), "created_at", "id", postgresql_where=text("status = 'PENDING'")
         ),

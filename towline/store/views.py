@@ -109,6 +109,7 @@ class UserView:
     id: str
     name: str
     role: str
+    project: str | None
     created_at: datetime
 
 

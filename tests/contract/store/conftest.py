@@ -10,10 +10,12 @@ from tests.contract.store.specs import OWNER
 from tests.fakes.records import MemoryRecords
 from towline.domain.agents import AgentRecorded, RecordAgent
 from towline.domain.placement import AgentRoom
-from towline.domain.records import Finish, Finished, Place, Placement, Record
+from towline.domain.quotas import Quota
+from towline.domain.records import Admission, Admit, Finish, Finished, Place, Placement, Record
 from towline.domain.sessions import SessionSpec
 from towline.store.database import Database
 from towline.store.ledger import rooms
+from towline.store.quotas import Subject, set_quota
 from towline.store.records import StoreRecords
 from towline.store.rows import UserRow
 from towline.store.sessions import create_session, get_log_tail, get_session, list_events, mark_dispatched
@@ -24,6 +26,10 @@ class Recorder(Protocol):
     """The records, and what a test looks at."""
 
     async def place(self, request: Place) -> Placement: ...
+
+    async def admit(self, request: Admit) -> Admission: ...
+
+    async def set_quota(self, user_id: str, quota: Quota) -> None: ...
 
     async def record(self, request: Record) -> None: ...
 
@@ -48,12 +54,16 @@ class FakeRecorder:
     def __init__(self) -> None:
         self._memory = MemoryRecords()
         self.place = self._memory.place
+        self.admit = self._memory.admit
         self.record = self._memory.record
         self.finish = self._memory.finish
         self.record_agent = self._memory.record_agent
 
     async def add(self, spec: SessionSpec) -> None:
         self._memory.add(spec)
+
+    async def set_quota(self, user_id: str, quota: Quota) -> None:
+        self._memory.set_quota(user_id, quota)
 
     async def view(self, session_id: str) -> SessionView:
         return self._memory.view(session_id)
@@ -79,6 +89,11 @@ class StoreRecorder(StoreRecords):
         async with self.database.transaction() as tx:
             await create_session(tx, spec, idempotency_key=None, body_hash=b"")
             await mark_dispatched(tx, spec.session_id)
+
+    async def set_quota(self, user_id: str, quota: Quota) -> None:
+        assert user_id == OWNER
+        async with self.database.transaction() as tx:
+            await set_quota(tx, Subject(kind="user", name="ann"), quota)
 
     async def view(self, session_id: str) -> SessionView:
         async with self.database.transaction() as tx:
@@ -106,7 +121,7 @@ async def database(postgres_url: str) -> AsyncIterator[Database]:
     """Nothing but one user in it."""
     database = Database.open(postgres_url)
     async with database.transaction() as tx:
-        await tx.execute(text("TRUNCATE users, agents, pulls, fleet CASCADE"))
+        await tx.execute(text("TRUNCATE users, quotas, agents, pulls, fleet CASCADE"))
         tx.add(UserRow(id=OWNER, name="ann", role="user"))
     yield database
     await database.close()

@@ -16,14 +16,8 @@ S = Status
 
 def spec(*, cpu: float = 1.0, gib: int = 1, **fields: Any) -> SessionSpec:
     """A session of ann's."""
-    return SessionSpec(
-        session_id=new_session_id(),
-        owner_id=OWNER,
-        owner="ann",
-        image="docker.io/library/busybox:latest",
-        resources=Resources(cpu=cpu, memory_bytes=gib * GIB),
-        **fields,
-    )
+    values = {"owner_id": OWNER, "owner": "ann", "image": "docker.io/library/busybox:latest"} | fields
+    return SessionSpec(session_id=new_session_id(), resources=Resources(cpu=cpu, memory_bytes=gib * GIB), **values)
 
 
 def online(agent_id: str = "a1", *, cpu: float = 4.0, gib: int = 8, **fields: Any) -> RecordAgent:

@@ -76,7 +76,7 @@ def test_force_cancel_works_in_every_status_before_running() -> None:
 def test_a_kernel_that_is_being_brought_its_image_costs_its_user_nothing() -> None:
     assert not {S.PENDING, S.SCHEDULED, S.PREPARING, S.PULLING} & QUOTA_COUNTED
     assert not FINAL & QUOTA_COUNTED
-    assert {S.PREPARED, S.CREATING, S.RUNNING, S.TERMINATING} == QUOTA_COUNTED
+    assert {S.CREATING, S.RUNNING, S.TERMINATING} == QUOTA_COUNTED
 
 
 @given(st.lists(st.sampled_from(Status), max_size=30))
