@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final
 
-from sqlalchemy import Select, and_, func, or_, select, text
+from sqlalchemy import Select, and_, func, literal, or_, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 from sqlmodel import col
@@ -83,9 +83,9 @@ async def _limits(tx: AsyncSession, owner_ids: Collection[str]) -> Book:
     own, everybody, shared = aliased(QuotaRow), aliased(QuotaRow), aliased(QuotaRow)
     query = (
         select(col(UserRow.id), col(UserRow.name), col(UserRow.project), own, everybody, shared)
-        .outerjoin(own, col(own.subject) == "user:" + col(UserRow.id))
+        .outerjoin(own, col(own.subject) == literal("user:").concat(col(UserRow.id)))
         .outerjoin(everybody, col(everybody.subject) == EVERYBODY)
-        .outerjoin(shared, col(shared.subject) == "project:" + col(UserRow.project))
+        .outerjoin(shared, col(shared.subject) == literal("project:").concat(col(UserRow.project)))
         .where(col(UserRow.id).in_(owner_ids))
     )
     keys: dict[str, tuple[str, ...]] = {}
@@ -181,7 +181,7 @@ _Waiting = tuple[str, str, Usage]
 async def _waiting(tx: AsyncSession, owner_id: str | None, *conditions: Any) -> list[_Waiting]:
     """Session id, owner and usage of those that wait for the quotas of a user or their project, in turn."""
     # Status and reason are literals: with parameters, a prepared plan could not use the partial index.
-    query = (
+    query: Select[*tuple[Any, ...]] = (
         select(col(SessionRow.id), col(SessionRow.owner_id), *(col(SessionRow.spec)[name] for name in WISH_FIELDS))
         .where(
             col(SessionRow.status) == text(f"'{Status.PREPARED}'"),
@@ -197,9 +197,9 @@ async def _waiting(tx: AsyncSession, owner_id: str | None, *conditions: Any) -> 
             or_(col(UserRow.id) == owner_id, col(UserRow.project) == project)
         )
     found: list[_Waiting] = []
-    for id_, owner, *parts in await tx.execute(query):
-        wish = wish_from(parts)
-        found.append((id_, owner, usage_of(wish.kernels, wish.resources)))
+    for row in await tx.execute(query):
+        wish = wish_from(row[2:])
+        found.append((row[0], row[1], usage_of(wish.kernels, wish.resources)))
     return found
 
 
