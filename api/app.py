@@ -13,7 +13,7 @@ from api.dispatcher import dispatch_forever
 from api.live_pulls import PullReader, PullWatch, SharedProgress
 from api.orchestrator import Orchestrator, TemporalOrchestrator, lazy_client
 from api.request_limits import RequestLimits
-from api.routes import agents, events, fleet, health, identities, images, logs, sessions
+from api.routes import agents, events, fleet, health, identities, images, logs, quotas, sessions
 from api.tasks import Tasks, TemporalTasks
 from api.watch import Watch
 from towline.settings import Settings, load_settings
@@ -50,7 +50,7 @@ def create_app(
     )
     app.add_middleware(RequestLimits)
     problems.install(app)
-    for routes in (sessions, events, logs, agents, fleet, images, identities):
+    for routes in (sessions, events, logs, agents, fleet, images, identities, quotas):
         app.include_router(routes.router, dependencies=[Depends(only_known_queries)])
     app.include_router(health.router)
     return app

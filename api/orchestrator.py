@@ -50,6 +50,10 @@ class Orchestrator(Protocol):
         """Have an agent drained, or (None) used again; the records say so already. Raises `UnavailableError`."""
         ...
 
+    async def wake(self, session_ids: Iterable[str]) -> None:
+        """Tell waiting sessions that there is room. Who is not told asks again by itself."""
+        ...
+
     async def pulls(self, session_id: str) -> dict[str, PullProgress]:
         """The session's pulls by agent id; empty where there are none, or Temporal cannot say."""
         ...
@@ -112,6 +116,15 @@ class TemporalOrchestrator:
         except (RPCError, RuntimeError) as error:
             message = "recorded, but Temporal does not answer: the sessions there do not know yet; ask again"
             raise UnavailableError(message) from error
+
+    async def wake(self, session_ids: Iterable[str]) -> None:
+        """Signal them, one after the other."""
+        for session_id in session_ids:
+            handle = self._client.get_workflow_handle(session_workflow_id(session_id))
+            try:
+                await handle.signal(Signal.CAPACITY_FREED, rpc_timeout=_RPC_TIMEOUT)
+            except (RPCError, RuntimeError) as error:
+                _log.info("could not wake %s: %s", session_id, error)
 
     async def pulls(self, session_id: str) -> dict[str, PullProgress]:
         """Read the heartbeats of the session's pending pulls."""

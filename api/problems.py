@@ -19,6 +19,7 @@ from towline.errors import (
     ForbiddenError,
     InvalidInputError,
     NotFoundError,
+    QuotaError,
     TowlineError,
     UnauthenticatedError,
     UnavailableError,
@@ -104,7 +105,7 @@ def install(app: FastAPI) -> None:
 async def _towline_error(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, TowlineError)
     status = next((code for kind, code in _STATUS if isinstance(error, kind)), HTTPStatus.BAD_GATEWAY)
-    fields = error.fields if isinstance(error, InvalidInputError) else ()
+    fields = error.fields if isinstance(error, InvalidInputError | QuotaError) else ()
     headers = {"WWW-Authenticate": "Bearer"} if status is HTTPStatus.UNAUTHORIZED else {}
     return problem_response(
         status, error.message, reason=error.code, retryable=error.retryable, fields=fields, headers=headers

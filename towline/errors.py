@@ -4,6 +4,7 @@ TowlineError
 ├── InvalidInputError        refused before anything is stored or started; names the fields
 ├── NotFoundError            no such session, kernel, pull, agent (or not the caller's to see)
 ├── ForbiddenError           the caller is known and may not do this
+│   └── QuotaError           more than the caller may have; names the limits
 ├── UnauthenticatedError     no token, or one that is not valid
 ├── ConflictError            same idempotency key with another body; a status that forbids the act
 ├── UnavailableError         a service that is needed does not answer (Temporal, Postgres)
@@ -12,11 +13,13 @@ TowlineError
     └── ContainerError       create, start, stop or remove failed
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from towline.domain.lifecycle import Reason
 from towline.domain.pulling import PullReport
+from towline.domain.quotas import Violation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +61,16 @@ class ForbiddenError(TowlineError):
     """The caller is known, and this is not theirs to do."""
 
     code = "forbidden"
+
+
+class QuotaError(ForbiddenError):
+    """The caller's quotas, or their project's, do not allow it. `fields` names every limit, with its numbers."""
+
+    code = "quota"
+
+    def __init__(self, violations: Sequence[Violation]) -> None:
+        super().__init__(f"more than the quota allows: {'; '.join(map(str, violations))}")
+        self.fields: Final = tuple(FieldProblem(field=one.limit, problem=str(one)) for one in violations)
 
 
 class UnauthenticatedError(TowlineError):

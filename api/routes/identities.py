@@ -5,9 +5,9 @@ from fastapi import APIRouter, Response
 from api.dependencies import TheCaller, TheParts, TheSuperadmin
 from api.problems import RESPONSES
 from api.schemas.answers import NewTokenAnswer, TokenAnswer, TokenList, UserAnswer, UserList
-from api.schemas.requests import TokenBody, UserBody
+from api.schemas.requests import MoveBody, TokenBody, UserBody
 from towline.errors import NotFoundError
-from towline.store.identities import create_token, create_user, list_tokens, list_users, revoke_token
+from towline.store.identities import create_token, create_user, list_tokens, list_users, move_user, revoke_token
 
 router = APIRouter(prefix="/v1", tags=["identities"], responses=RESPONSES)
 
@@ -35,7 +35,15 @@ async def users(parts: TheParts, _: TheSuperadmin) -> UserList:
 async def add_user(body: UserBody, parts: TheParts, _: TheSuperadmin) -> UserAnswer:
     """Make a user."""
     async with parts.database.transaction() as tx:
-        user = await create_user(tx, name=body.name, role=body.role)
+        user = await create_user(tx, name=body.name, role=body.role, project=body.project)
+    return UserAnswer.model_validate(user)
+
+
+@router.patch("/users/{name}")
+async def move(name: str, body: MoveBody, parts: TheParts, _: TheSuperadmin) -> UserAnswer:
+    """Put a user into a project, or into none. What they have running counts there from then on."""
+    async with parts.database.transaction() as tx:
+        user = await move_user(tx, name, body.project)
     return UserAnswer.model_validate(user)
 
 

@@ -13,8 +13,10 @@ from towline.domain.ids import new_session_id
 from towline.domain.images import ImageRef
 from towline.domain.lifecycle import FINAL, Status
 from towline.domain.queues import Signal
+from towline.domain.quotas import refusals, within
 from towline.domain.sessions import EndRequest, Network
-from towline.errors import FieldProblem, ForbiddenError, InvalidInputError, NotFoundError
+from towline.errors import FieldProblem, ForbiddenError, InvalidInputError, NotFoundError, QuotaError
+from towline.store.quotas import lock_accounts, open_book
 from towline.store.sessions import SessionFilter, create_session, get_session, list_sessions
 from towline.store.views import SessionView
 
@@ -32,7 +34,13 @@ async def create(
         raise ForbiddenError("the host network is for superadmins")
     spec = body.spec(session_id=new_session_id(), owner_id=caller.user_id, owner=caller.name)
     async with parts.database.transaction() as tx:
+        await lock_accounts(tx, caller.user_id)
+        accounts = (await open_book(tx, [caller.user_id])).of(caller.user_id)
+        spec = within(spec, accounts)
         session_id, is_new = await create_session(tx, spec, idempotency_key=idempotency_key, body_hash=body.hash())
+        # What was made before is answered as it is, whatever the quotas have become since.
+        if is_new and (over := [found for account in accounts for found in refusals(account, spec)]):
+            raise QuotaError(over)
     if is_new:
         await parts.orchestrator.start(spec)  # Where Temporal is away, the dispatcher starts it later.
     response.status_code = 201 if is_new else 200

@@ -14,11 +14,13 @@ from towline.domain.sessions import ClusterMode, Kind, Network, PullPolicy
 from towline.store.views import EventView, SessionView
 
 
-class _Answer(BaseModel):
+class Answer(BaseModel):
+    """Made from a view with the same names."""
+
     model_config = ConfigDict(from_attributes=True)
 
 
-class KernelAnswer(_Answer):
+class KernelAnswer(Answer):
     """One kernel. `pull`: its pull while there is one."""
 
     index: int
@@ -37,7 +39,7 @@ class KernelAnswer(_Answer):
     pull: PullProgress | None = None
 
 
-class ResourcesAnswer(_Answer):
+class ResourcesAnswer(Answer):
     """What each kernel reserves: cores, bytes, GPUs."""
 
     cpu: float
@@ -46,7 +48,7 @@ class ResourcesAnswer(_Answer):
     shm_bytes: int | None
 
 
-class SessionAnswer(_Answer):
+class SessionAnswer(Answer):
     """A session. `pull`: the pull that it waits for, the slowest of its kernels'. `exit_code`: the first kernel's."""
 
     id: str
@@ -85,7 +87,7 @@ class SessionPage(BaseModel):
     next_cursor: str | None
 
 
-class EventAnswer(_Answer):
+class EventAnswer(Answer):
     """One event. `session_status`: the session's status after it."""
 
     seq: int
@@ -106,7 +108,7 @@ class EventPage(BaseModel):
     events: list[EventAnswer]
 
 
-class AgentEventAnswer(_Answer):
+class AgentEventAnswer(Answer):
     """What happened to an agent, or was done to it by `actor`."""
 
     at: datetime
@@ -115,7 +117,7 @@ class AgentEventAnswer(_Answer):
     actor: str | None
 
 
-class AgentAnswer(_Answer):
+class AgentAnswer(Answer):
     """An agent, its capacity and what is free of it. `message`: why it is not ONLINE. `events`: its newest ones, where one
     agent is asked for."""
 
@@ -147,7 +149,7 @@ class AgentList(BaseModel):
     agents: list[AgentAnswer]
 
 
-class PullWaitAnswer(_Answer):
+class PullWaitAnswer(Answer):
     """A session's wait for a pull."""
 
     session_id: str
@@ -156,7 +158,7 @@ class PullWaitAnswer(_Answer):
     left_at: datetime | None
 
 
-class PullAnswer(_Answer):
+class PullAnswer(Answer):
     """A pull, in flight or past. `other_waiters`: sessions that are not the caller's to see. `progress` while it runs."""
 
     id: str
@@ -189,7 +191,7 @@ class TasksStarted(BaseModel):
     task_ids: list[str]
 
 
-class PulledImageAnswer(_Answer):
+class PulledImageAnswer(Answer):
     """An image that is on the agent now; `pulled` False: it was there already."""
 
     image_id: str
@@ -197,14 +199,14 @@ class PulledImageAnswer(_Answer):
     pulled: bool
 
 
-class FailureAnswer(_Answer):
+class FailureAnswer(Answer):
     """Why a task failed."""
 
     reason: Reason
     message: str
 
 
-class TaskAnswer(_Answer):
+class TaskAnswer(Answer):
     """A check-and-pull on its own."""
 
     task_id: str
@@ -217,12 +219,13 @@ class TaskAnswer(_Answer):
     failure: FailureAnswer | None
 
 
-class UserAnswer(_Answer):
+class UserAnswer(Answer):
     """A user."""
 
     id: str
     name: str
     role: str
+    project: str | None
     created_at: datetime
 
 
@@ -232,7 +235,7 @@ class UserList(BaseModel):
     users: list[UserAnswer]
 
 
-class TokenAnswer(_Answer):
+class TokenAnswer(Answer):
     """A token, without its text."""
 
     id: str

@@ -34,11 +34,13 @@ _YEAR_SECONDS = 366 * 24 * 3600.0
 Seconds = Annotated[float, Field(gt=0, le=_YEAR_SECONDS, allow_inf_nan=False)]
 
 
-class _Body(BaseModel):
+class Body(BaseModel):
+    """Unknown fields are refused."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class ResourcesBody(_Body):
+class ResourcesBody(Body):
     """What one kernel gets. `cpu` in cores; sizes in bytes, or as `512m`, `2g`."""
 
     cpu: Annotated[float, Field(ge=0.01, le=1024, allow_inf_nan=False)] = 1.0
@@ -47,7 +49,7 @@ class ResourcesBody(_Body):
     shm: Size | None = None
 
 
-class PortBody(_Body):
+class PortBody(Body):
     """A port to publish; `host_port` left out lets the engine choose."""
 
     container_port: Annotated[StrictInt, Field(ge=1, le=65535)]
@@ -55,7 +57,7 @@ class PortBody(_Body):
     protocol: Literal["tcp", "udp"] = "tcp"
 
 
-class MountBody(_Body):
+class MountBody(Body):
     """A named volume. Host paths cannot be mounted."""
 
     volume: VolumeName
@@ -63,7 +65,7 @@ class MountBody(_Body):
     read_only: StrictBool = False
 
 
-class SessionBody(_Body):
+class SessionBody(Body):
     """What a session is to be."""
 
     image: Image
@@ -126,20 +128,20 @@ class SessionBody(_Body):
         )
 
 
-class CancelBody(_Body):
+class CancelBody(Body):
     """`force`: show the end at once and clean up behind it. `why` is recorded."""
 
     force: StrictBool = False
     why: Annotated[Text, Field(max_length=1000)] = ""
 
 
-class TerminateBody(_Body):
+class TerminateBody(Body):
     """`why` is recorded."""
 
     why: Annotated[Text, Field(max_length=1000)] = ""
 
 
-class CheckAndPullBody(_Body):
+class CheckAndPullBody(Body):
     """An image to bring to agents."""
 
     agents: Annotated[list[AgentId], Field(min_length=1, max_length=200)]
@@ -147,19 +149,19 @@ class CheckAndPullBody(_Body):
     policy: PullPolicy = PullPolicy.IF_NOT_PRESENT
 
 
-class CancelPullBody(_Body):
+class CancelPullBody(Body):
     """`why` is recorded with every session that waits."""
 
     why: Annotated[Text, Field(max_length=1000)] = ""
 
 
-class CordonBody(_Body):
+class CordonBody(Body):
     """`why` is recorded."""
 
     why: Annotated[Text, Field(max_length=1000)] = ""
 
 
-class DrainBody(_Body):
+class DrainBody(Body):
     """`deadline`: seconds from now, after which sessions that still run there are ended; left out, they may come to their own
     end. `why` is recorded, with every session that is ended, too."""
 
@@ -167,14 +169,21 @@ class DrainBody(_Body):
     why: Annotated[Text, Field(max_length=1000)] = ""
 
 
-class UserBody(_Body):
-    """A user to make."""
+class UserBody(Body):
+    """A user to make. The users of a project share its quota."""
 
     name: Name
     role: Literal["user", "superadmin"] = "user"
+    project: Name | None = None
 
 
-class TokenBody(_Body):
+class MoveBody(Body):
+    """The project that a user is to be in; `null`: none."""
+
+    project: Name | None
+
+
+class TokenBody(Body):
     """A token to make. `expires_at` with its offset from UTC; left out: it does not expire."""
 
     name: Annotated[Text, Field(max_length=200)] = ""

@@ -1,5 +1,6 @@
 """The workflows as the API sees them, in memory."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from towline.domain.agents import Drain
@@ -18,6 +19,7 @@ class FakeOrchestrator:
     started: list[SessionSpec] = field(default_factory=list)
     signals: list[tuple[str, Signal, EndRequest]] = field(default_factory=list)
     orders: list[tuple[str, Drain | None]] = field(default_factory=list)
+    woken: list[str] = field(default_factory=list)
     progress: dict[str, dict[str, PullProgress]] = field(default_factory=dict)
     progress_reads: int = 0
     pages: dict[int, LogPage] = field(default_factory=dict)
@@ -36,6 +38,9 @@ class FakeOrchestrator:
         if self.away:
             raise UnavailableError("recorded, but Temporal does not answer")
         self.orders.append((agent_id, drain))
+
+    async def wake(self, session_ids: Iterable[str]) -> None:
+        self.woken += session_ids
 
     async def pulls(self, session_id: str) -> dict[str, PullProgress]:
         self.progress_reads += 1

@@ -19,7 +19,7 @@ from towline.domain.lifecycle import (
 )
 from towline.domain.placement import AgentRoom, Wish, choose, who_fits
 from towline.domain.pulling import PullWait
-from towline.domain.quotas import Account, Quota, Usage, Waiter, in_turn, usage_of
+from towline.domain.quotas import Account, Quota, Subject, Usage, Waiter, in_turn, usage_of
 from towline.domain.records import Admission, Admit, Finish, Finished, KernelFacts, Note, Place, Placement, Record
 from towline.domain.sessions import Resources, SessionSpec
 from towline.store.specs import wish_of
@@ -321,7 +321,9 @@ class MemoryRecords:
         accounts: dict[str, Account] = {}
         for owner_id, quota in self._quotas.items():
             used = [one.usage for one in self._sessions.values() if one.spec.owner_id == owner_id]
-            accounts[owner_id] = Account(whose=owner_id, quota=quota, used=sum(used, Usage()))
+            accounts[owner_id] = Account(
+                subject=Subject(kind="user", name=owner_id), quota=quota, used=sum(used, Usage())
+            )
         waiters = [
             Waiter(
                 session_id=one.spec.session_id,

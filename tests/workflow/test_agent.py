@@ -23,12 +23,14 @@ NO_ENGINE = EngineError("no engine", reason=Reason.ENGINE_UNAVAILABLE, retryable
 
 
 @pytest.fixture
-async def host(env: WorkflowEnvironment, world: World) -> AsyncIterator[Host]:
-    [control, *_] = workers_of(env.client, world, ())
+async def host(dev_env: WorkflowEnvironment, world: World) -> AsyncIterator[Host]:
+    """On Temporal's dev server: the time-skipping server loses the workflow task that asks for the cancellation of an activity
+    which has failed in the same instant."""
+    [control, *_] = workers_of(dev_env.client, world, ())
     async with control:
-        host = Host(env=env, world=world, agent_id=new_id("agent"))
+        host = Host(env=dev_env, world=world, agent_id=new_id("agent"))
         yield host
-        await env.client.get_workflow_handle(f"agent/{host.agent_id}").terminate()
+        await dev_env.client.get_workflow_handle(f"agent/{host.agent_id}").terminate()
 
 
 async def test_is_online_then_lost_after_the_grace_then_online(host: Host) -> None:
@@ -65,12 +67,14 @@ class TestItsSessions:
     """The world's records say that one session is on the agent."""
 
     @pytest.fixture
-    async def session(self, host: Host) -> WorkflowHandle[Any, Any]:
+    async def session(self, host: Host) -> AsyncIterator[WorkflowHandle[Any, Any]]:
         host.world.records.agents = (host.agent_id,)
         spec = Fleet(client=host.env.client, world=host.world, env=host.env).spec()
         await start_session(host.env.client, spec)
         await eventually(lambda: spec.session_id in host.world.records.holding, timeout=10)
-        return host.env.client.get_workflow_handle(f"session/{spec.session_id}")
+        handle = host.env.client.get_workflow_handle(f"session/{spec.session_id}")
+        yield handle
+        await handle.terminate()
 
     async def heard(self, session: WorkflowHandle[Any, Any]) -> list[str]:
         """What the session was told, in order."""

@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from towline.cli import agents, doctor, fleet, run, session, stack, user
+from towline.cli import agents, doctor, fleet, quota, run, session, stack, user
 from towline.errors import InvalidInputError, TowlineError
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app.add_typer(session.app, name="session")
 app.add_typer(fleet.pulls, name="pull")
 app.add_typer(agents.agents, name="agent")
 app.add_typer(user.app, name="user")
+app.add_typer(quota.app, name="quota")
 
 
 def main() -> None:

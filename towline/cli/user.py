@@ -1,7 +1,7 @@
 """`towline user …`."""
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import typer
@@ -17,15 +17,22 @@ Name = Annotated[str, typer.Argument(help="A user's name.")]
 def add(
     name: Name,
     superadmin: Annotated[bool, typer.Option("--superadmin", help="May do everything.")] = False,
+    project: Annotated[str | None, typer.Option(help="The project whose quota they share.", show_default=False)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a user."""
     role = "superadmin" if superadmin else "user"
-    made = Client().ask("POST", "/v1/users", body={"name": name, "role": role})
-    if as_json:
-        print_json(made)
-    else:
-        sys.stdout.write(f"{made['name']} {made['role']}\n")
+    _show(Client().ask("POST", "/v1/users", body={"name": name, "role": role, "project": project}), as_json)
+
+
+@app.command()
+def move(
+    name: Name,
+    project: Annotated[str | None, typer.Argument(help="The project; left out: none.", show_default=False)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put a user into a project, whose quota they share from then on."""
+    _show(Client().ask("PATCH", f"/v1/users/{quote(name, safe='')}", body={"project": project}), as_json)
 
 
 @app.command("ls")
@@ -35,7 +42,8 @@ def list_(as_json: AsJson = False) -> None:
     if as_json:
         print_json(found)
     else:
-        print_table(("NAME", "ROLE", "AGE"), [(one["name"], one["role"], age(one["created_at"])) for one in found])
+        rows = [(one["name"], one["role"], one["project"], age(one["created_at"])) for one in found]
+        print_table(("NAME", "ROLE", "PROJECT", "AGE"), rows)
 
 
 @app.command()
@@ -64,3 +72,10 @@ def token(
             print_json(made)
         else:
             sys.stdout.write(made["token"] + "\n")
+
+
+def _show(user: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(user)
+    else:
+        sys.stdout.write(" ".join(str(user[part]) for part in ("name", "role", "project") if user[part]) + "\n")

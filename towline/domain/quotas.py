@@ -48,10 +48,21 @@ class Quota:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Account:
-    """A quota, whose it is (`user ada`, `project vision`), and what is used of it."""
+class Subject:
+    """Whose quota it is: a `user`'s (`*`: of every user without one of their own) or a `project`'s, by name."""
 
-    whose: str
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """A quota, whose it is, what is used of it, and how many sessions do not use it yet."""
+
+    subject: Subject
     quota: Quota
     used: Usage = field(default_factory=Usage)
     pending: int = 0
@@ -61,14 +72,14 @@ class Account:
 class Violation:
     """One limit that is not kept: what there would be, and what there may be."""
 
-    whose: str
+    subject: Subject
     limit: str
     wanted: float
     allowed: float
 
     def __str__(self) -> str:
         wanted, allowed = (f"{round(value, 6):.15g}" for value in (self.wanted, self.allowed))
-        return f"{self.limit} of {self.whose}: {wanted}, and {allowed} is the limit"
+        return f"{self.limit} of {self.subject}: {wanted}, and {allowed} is the limit"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +148,7 @@ def within(spec: SessionSpec, accounts: Sequence[Account]) -> SessionSpec:
 def _over(account: Account, **wanted: float | None) -> list[Violation]:
     limits = {name: getattr(account.quota, name) for name in wanted}
     return [
-        Violation(whose=account.whose, limit=name, wanted=value, allowed=limits[name])
+        Violation(subject=account.subject, limit=name, wanted=value, allowed=limits[name])
         for name, value in wanted.items()
         if value is not None and limits[name] is not None and value > limits[name]
     ]

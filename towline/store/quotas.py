@@ -10,7 +10,7 @@ from sqlalchemy.orm import aliased
 from sqlmodel import col
 
 from towline.domain.lifecycle import BEFORE_RUNNING, QUOTA_COUNTED, Reason, Status
-from towline.domain.quotas import Account, Quota, Usage, Waiter, in_turn, shortfalls, usage_of
+from towline.domain.quotas import Account, Quota, Subject, Usage, Waiter, in_turn, shortfalls, usage_of
 from towline.errors import NotFoundError
 from towline.store.ledger import in_front_of
 from towline.store.rows import KernelRow, LedgerRow, QuotaRow, SessionRow, UserRow
@@ -92,10 +92,10 @@ async def _limits(tx: AsyncSession, owner_ids: Collection[str]) -> Book:
     accounts: dict[str, Account] = {}
     for user_id, name, project, mine, default, ours in await tx.execute(query):
         found = {
-            user_key(user_id): (f"user {name}", mine or default),
-            project_key(project or ""): (f"project {project}", ours),
+            user_key(user_id): (Subject(kind="user", name=name), mine or default),
+            project_key(project or ""): (Subject(kind="project", name=project or ""), ours),
         }
-        limits = {key: Account(whose=whose, quota=quota_of(row)) for key, (whose, row) in found.items() if row}
+        limits = {key: Account(subject=subject, quota=quota_of(row)) for key, (subject, row) in found.items() if row}
         keys[user_id] = tuple(limits)
         accounts |= limits
     return Book(keys=keys, accounts=accounts)
@@ -207,14 +207,6 @@ def _waiters(rows: Iterable[_Waiting], book: Book) -> list[Waiter]:
     return [Waiter(session_id=id_, usage=usage, keys=book.keys.get(owner, ())) for id_, owner, usage in rows]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Subject:
-    """Whose quota it is: a `user`'s (`*`: of every user without one of their own) or a `project`'s, by name."""
-
-    kind: str
-    name: str
-
-
 async def _key_of(tx: AsyncSession, subject: Subject) -> str:
     if subject.kind == "project":
         return project_key(subject.name)
@@ -239,17 +231,15 @@ async def remove_quota(tx: AsyncSession, subject: Subject) -> None:
     await tx.delete(row)
 
 
-async def list_quotas(tx: AsyncSession) -> list[tuple[Subject, Account]]:
+async def list_quotas(tx: AsyncSession) -> list[Account]:
     """Every quota, and what is used of it; of everybody's, nothing is."""
-    users = {row.id: row for row in (await tx.execute(select(UserRow))).scalars()}
+    users = {row.id: row.name for row in (await tx.execute(select(UserRow))).scalars()}
     rows = list((await tx.execute(select(QuotaRow).order_by(col(QuotaRow.subject)))).scalars())
     book = await open_book(tx, users)
-    return [_listed(row, users, book) for row in rows]
+    return [book.accounts.get(row.subject) or _unused(row, users) for row in rows]
 
 
-def _listed(row: QuotaRow, users: Mapping[str, UserRow], book: Book) -> tuple[Subject, Account]:
+def _unused(row: QuotaRow, users: Mapping[str, str]) -> Account:
     kind, _, name = row.subject.partition(":")
-    if kind == "user" and name in users:
-        name = users[name].name
-    account = book.accounts.get(row.subject) or Account(whose=f"{kind} {name}", quota=quota_of(row))
-    return Subject(kind=kind, name=name), account
+    shown = users.get(name, name) if kind == "user" else name
+    return Account(subject=Subject(kind=kind, name=shown), quota=quota_of(row))

@@ -10,12 +10,12 @@ from tests.contract.store.specs import OWNER
 from tests.fakes.records import MemoryRecords
 from towline.domain.agents import AgentRecorded, RecordAgent
 from towline.domain.placement import AgentRoom
-from towline.domain.quotas import Quota
+from towline.domain.quotas import Quota, Subject
 from towline.domain.records import Admission, Admit, Finish, Finished, Place, Placement, Record
 from towline.domain.sessions import SessionSpec
 from towline.store.database import Database
 from towline.store.ledger import rooms
-from towline.store.quotas import Subject, set_quota
+from towline.store.quotas import set_quota
 from towline.store.records import StoreRecords
 from towline.store.rows import UserRow
 from towline.store.sessions import create_session, get_log_tail, get_session, list_events, mark_dispatched

@@ -7,12 +7,12 @@ import pytest
 from tests.contract.store.conftest import Recorder, StoreRecorder
 from tests.contract.store.specs import GIB, OWNER, S, end, online, spec, steps
 from towline.domain.lifecycle import Reason
-from towline.domain.quotas import Quota
+from towline.domain.quotas import Quota, Subject
 from towline.domain.records import Admission, Admit, Place, Record
 from towline.domain.sessions import SessionSpec
 from towline.errors import NotFoundError
 from towline.store.identities import create_user
-from towline.store.quotas import Subject, list_quotas, open_book, remove_quota, set_quota
+from towline.store.quotas import list_quotas, open_book, remove_quota, set_quota
 
 
 async def prepared(recorder: Recorder, one: SessionSpec) -> Admission:
@@ -130,7 +130,7 @@ async def test_they_are_listed_with_what_is_used(store: StoreRecorder) -> None:
     waiting = spec(cpu=1)
     assert not (await prepared(store, waiting)).admitted
     async with store.database.transaction() as tx:
-        found = {f"{subject.kind} {subject.name}": account for subject, account in await list_quotas(tx)}
+        found = {str(account.subject): account for account in await list_quotas(tx)}
     assert set(found) == {"user ann", "user *", "project nobody"}
     assert (found["user ann"].used.cpu, found["user ann"].pending) == (1.5, 1)
 

@@ -29,7 +29,23 @@ AGENT = {
     "store_kind": "classic",
     "seen_at": "2026-01-01T00:00:00Z",
 }
-USER = {"id": "u1", "name": "ann", "role": "user", "created_at": "2026-01-01T00:00:00Z"}
+USER = {"id": "u1", "name": "ann", "role": "user", "project": None, "created_at": "2026-01-01T00:00:00Z"}
+QUOTA = {
+    "kind": "user",
+    "name": "ann",
+    "limits": {
+        "sessions": 3,
+        "cpu": 2.5,
+        "memory_bytes": 1 << 30,
+        "gpu": None,
+        "pending": None,
+        "kernels": 4,
+        "lifetime": 3600.0,
+        "priority": 50,
+    },
+    "used": {"sessions": 1, "cpu": 0.5, "memory_bytes": 1 << 29, "gpu": 0},
+    "pending": 2,
+}
 TOKEN = {"id": "t1", "user": "ann", "name": "laptop", "created_at": "2026-01-01T00:00:00Z", "revoked_at": None}
 
 
@@ -66,6 +82,8 @@ def test_a_session_is_shown_with_its_kernels_and_its_pull(api: FakeApi, towline:
         (["pull", "show", "pull-1"], {"/v1/pulls/pull-1": account(pull())}),
         (["user", "ls"], {"/v1/users": {"users": [USER]}}),
         (["user", "token", "ann", "--list"], {"/v1/users/ann/tokens": {"tokens": [TOKEN]}}),
+        (["quota", "ls"], {"/v1/quotas": {"quotas": [QUOTA]}}),
+        (["quota", "show"], {"/v1/me/quotas": {"quotas": [QUOTA]}}),
     ],
 )
 def test_what_is_read_comes_as_lines_and_as_json(
@@ -214,10 +232,25 @@ def test_users_and_tokens_are_made(api: FakeApi, towline: Towline) -> None:
     assert towline("user", "token", "ann", "--label=laptop").out == "tow_secret\n"
     assert towline("user", "token", "ann", "--revoke=t1").code == 0
     assert [request.body for request in api.requests] == [
-        {"name": "ann", "role": "superadmin"},
+        {"name": "ann", "role": "superadmin", "project": None},
         {"name": "laptop"},
         None,
     ]
+
+
+def test_a_user_is_put_into_a_project(api: FakeApi, towline: Towline) -> None:
+    api.answer("PATCH", "/v1/users/ann", USER | {"project": "vision"})
+    assert towline("user", "move", "ann", "vision").out == "ann user vision\n"
+    assert api.requests[0].body == {"project": "vision"}
+
+
+def test_a_quota_is_set_and_lifted(api: FakeApi, towline: Towline) -> None:
+    api.answer("PUT", "/v1/quotas/user/%2A", QUOTA)
+    api.answer("DELETE", "/v1/quotas/project/vision", status=204)
+    set_ = towline("quota", "set", "user", "*", "--cpu=2.5", "--memory=1g", "--lifetime=1h")
+    assert set_.out == "user ann\t1/3\t0.5/2.5\t536.9 MB/1.1 GB\t0/-\t2/-\t4\t3600\t50\n"
+    assert api.requests[0].body == {"cpu": 2.5, "memory": "1g", "lifetime": 3600.0}
+    assert towline("quota", "unset", "project", "vision").code == 0
 
 
 @pytest.mark.parametrize(
