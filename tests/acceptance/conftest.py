@@ -45,7 +45,7 @@ def no_leftovers(stack: RunningStack, docker_client: docker.DockerClient) -> Ite
     yield
 
     def clean() -> None:
-        assert docker_client.containers.list(all=True) == []
+        assert docker_client.api.containers(all=True) == []
         stack.holds_nothing()
 
     try:

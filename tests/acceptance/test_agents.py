@@ -47,7 +47,7 @@ class Fleet:
     def containers(self, agent_id: str) -> list[str]:
         """The sessions of the containers on the agent's engine."""
         with contextlib.closing(self.engines[agent_id].client()) as client:
-            return [str(one.labels["io.towline.session"]) for one in client.containers.list(all=True)]
+            return [str(one["Labels"]["io.towline.session"]) for one in client.api.containers(all=True)]
 
     def events(self, session: dict[str, Any]) -> list[tuple[str, str]]:
         """Reason or kind, and the message, of each event that says something."""

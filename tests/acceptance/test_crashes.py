@@ -33,8 +33,8 @@ def test_a_killed_part_costs_the_session_nothing(
 
         eventually_sync(_quietly(is_back), timeout=60)
         stack.reaches(session, "RUNNING", timeout_seconds=90)
-    [container] = docker_client.containers.list(all=True)
-    assert container.labels["io.towline.session"] == session["id"]
+    [container] = docker_client.api.containers(all=True)
+    assert container["Labels"]["io.towline.session"] == session["id"]
     stack.cancel(session)
     assert stack.ended(session)["status"] == "TERMINATED"
 

@@ -39,6 +39,6 @@ def test_force_cancel_in_pulling(
         before = slow.body_bytes
         after_seconds(0.7)
         assert slow.body_bytes == before
-    assert docker_client.containers.list(all=True) == []
+    assert docker_client.api.containers(all=True) == []
     stack.holds_nothing()
     assert stack.show(session)["status"] == "CANCELLED"

@@ -47,7 +47,7 @@ def test_a_killed_engine_starts_again_and_an_engine_that_ends_leaves_nothing(
         with pytest.raises(httpx.TransportError):
             pull(engine.socket, image.reference)
         engine.start()
-        assert [container.name for container in engine.client().containers.list(all=True)] == ["sleeper"]
+        assert [one["Names"] for one in engine.client().api.containers(all=True)] == [["/sleeper"]]
         engine.client().containers.get("sleeper").start()
     _assert_nothing_left(engine)
 
