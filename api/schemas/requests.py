@@ -82,6 +82,8 @@ class SessionBody(Body):
     pull_policy: PullPolicy = PullPolicy.IF_NOT_PRESENT
     allow_stale: StrictBool = False
     platform: Platform | None = None
+    resource_group: Name | None = None
+    agent_labels: Labels = {}
     priority: Annotated[StrictInt, Field(ge=0, le=100)] = 10
     network: Network = Network.BRIDGE
     ports: Annotated[list[PortBody], Field(max_length=64)] = []

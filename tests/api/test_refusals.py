@@ -62,6 +62,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("agent", {"agent": "A B"}, "agent"),
     ("working directory", {"working_dir": "x"}, "working_dir"),
     ("platform", {"platform": "amd64"}, "platform"),
+    ("resource group", {"resource_group": "a b"}, "resource_group"),
+    ("agent labels", {"agent_labels": {"": "x"}}, "agent_labels"),
 ]
 
 

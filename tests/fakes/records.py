@@ -299,6 +299,8 @@ class MemoryRecords:
         self._agents[facts.agent_id] = AgentRoom(
             agent_id=facts.agent_id,
             platform=facts.platform,
+            resource_group=facts.resource_group,
+            labels=facts.labels,
             cpu=facts.cpu,
             memory_bytes=facts.memory_bytes,
             gpu=facts.gpu,

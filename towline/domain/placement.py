@@ -1,10 +1,14 @@
 """Choosing agents for a session's kernels: pure, deterministic, explained."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from towline.domain.lifecycle import Reason
 from towline.domain.sessions import ClusterMode, Resources
+
+_NAMED_MAX: Final = 5
+"""So many agents are named in a sentence; it goes into histories and onto screens."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,6 +17,8 @@ class AgentRoom:
 
     agent_id: str
     platform: str
+    resource_group: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
     cpu: float
     memory_bytes: int
     gpu: int
@@ -30,11 +36,14 @@ class AgentRoom:
 
 @dataclass(frozen=True, kw_only=True)
 class Wish:
-    """What a session needs: `kernels` times `resources`, on `agent` where it is pinned."""
+    """What a session needs: `kernels` times `resources`, on `agent` where it is pinned, on agents of that platform and that
+    resource group, with all those labels, where they are asked for."""
 
     kernels: int
     resources: Resources
     platform: str | None = None
+    resource_group: str | None = None
+    agent_labels: dict[str, str] | None = None
     agent: str | None = None
     cluster_mode: ClusterMode = ClusterMode.SINGLE_AGENT
 
@@ -59,17 +68,17 @@ def choose(wish: Wish, agents: Sequence[AgentRoom], *, ahead: Sequence[Wish] = (
     refusal = _never(wish, agents)
     if refusal is not None:
         return refusal
-    open_ = [agent for agent in agents if agent.is_open and _suits(wish, agent)]
+    open_ = [agent for agent in agents if agent.is_open and not _unsuitable(wish, agent)]
     if not open_:
-        why = "no fitting agent is online and open for new work" if agents else "no agent has registered yet"
-        return Choice(reason=Reason.NO_CAPACITY, message=why)
+        return Choice(reason=Reason.NO_CAPACITY, message=_none_open(wish, agents))
     if not _assign(wish, open_):
-        return Choice(reason=Reason.NO_CAPACITY, message=_no_room(wish, open_))
+        return Choice(reason=Reason.NO_CAPACITY, message=_no_room(wish, open_) + _others(wish, agents, open_))
     served, left = _serve(ahead, agents)
-    assigned = _assign(wish, [agent for agent in left if _suits(wish, agent)])
+    fitting = [agent for agent in left if not _unsuitable(wish, agent) and _fits(agent, wish, _together(wish))]
+    assigned = _assign(wish, fitting)
     if not assigned:
-        return Choice(reason=Reason.NO_CAPACITY, message=_after(wish, len(served)))
-    return Choice(agents=assigned, message=_why(assigned, len(open_)))
+        return Choice(reason=Reason.NO_CAPACITY, message=_after(wish, len(served)) + _others(wish, agents, open_))
+    return Choice(agents=assigned, message=_why(assigned, len(fitting)) + _others(wish, agents, fitting))
 
 
 def who_fits(waiting: Iterable[tuple[str, Wish]], agents: Sequence[AgentRoom], *, limit: int) -> tuple[str, ...]:
@@ -88,7 +97,7 @@ def _serve(
     for index, wish in enumerate(wishes):
         if limit is not None and len(served) == limit:
             break
-        assigned = _assign(wish, [room for room in rooms.values() if _suits(wish, room)])
+        assigned = _assign(wish, [room for room in rooms.values() if not _unsuitable(wish, room)])
         for agent_id in assigned:
             rooms[agent_id] = _less(rooms[agent_id], wish.resources)
         if assigned:
@@ -101,11 +110,12 @@ def _never(wish: Wish, agents: Sequence[AgentRoom]) -> Choice | None:
     if not agents:
         return None
     known = [agent for agent in agents if wish.agent in (None, agent.agent_id)]
-    suitable = [agent for agent in known if _suits(wish, agent)]
+    suitable = [agent for agent in known if not _unsuitable(wish, agent)]
     if not known:
         why = f"there is no agent {wish.agent}"
     elif not suitable:
-        why = f"no agent is of the platform {wish.platform}"
+        wanted = "; ".join(_conditions(wish).values())
+        why = f"agent {wish.agent} is {_unsuitable(wish, known[0])}" if wish.agent else f"no agent is {wanted}"
     elif not _assign(wish, [_emptied(agent) for agent in suitable]):
         why = _too_large(wish, suitable)
     else:
@@ -113,22 +123,40 @@ def _never(wish: Wish, agents: Sequence[AgentRoom]) -> Choice | None:
     return Choice(never=True, reason=Reason.CANNOT_EVER_FIT, message=why)
 
 
-def _suits(wish: Wish, agent: AgentRoom) -> bool:
-    """Whether it is the pinned one, if one is pinned, and of the platform; a platform that is not known suits."""
+def _conditions(wish: Wish) -> dict[str, str]:
+    """What is asked of an agent besides room, in words."""
+    asked = {}
+    if wish.platform:
+        asked["platform"] = f"of the platform {wish.platform}"
+    if wish.resource_group is not None:
+        asked["resource_group"] = f"in the resource group {wish.resource_group}"
+    if wish.agent_labels:
+        asked["labels"] = "labelled " + ", ".join(f"{key}={value}" for key, value in wish.agent_labels.items())
+    return asked
+
+
+def _unsuitable(wish: Wish, agent: AgentRoom) -> str:
+    """What it is not that it would have to be; empty if it suits. A platform that is not known suits."""
     if wish.agent not in (None, agent.agent_id):
-        return False
-    return not wish.platform or not agent.platform or wish.platform.split("/")[:2] == agent.platform.split("/")[:2]
+        return "not the one asked for"
+    if wish.platform and agent.platform and wish.platform.split("/")[:2] != agent.platform.split("/")[:2]:
+        return f"not {_conditions(wish)['platform']}"
+    if wish.resource_group not in (None, agent.resource_group):
+        return f"not {_conditions(wish)['resource_group']}"
+    if not (wish.agent_labels or {}).items() <= agent.labels.items():
+        return f"not {_conditions(wish)['labels']}"
+    return ""
 
 
 def _assign(wish: Wish, agents: Sequence[AgentRoom]) -> tuple[str, ...]:
     """An agent for each kernel, or nothing at all."""
     if wish.cluster_mode is ClusterMode.SINGLE_AGENT:
-        fitting = [agent for agent in agents if _fits(agent, wish.resources, wish.kernels)]
+        fitting = [agent for agent in agents if _fits(agent, wish, wish.kernels)]
         return (min(fitting, key=_most_room_first).agent_id,) * wish.kernels if fitting else ()
     rooms = {agent.agent_id: agent for agent in agents}
     chosen: list[str] = []
     for _ in range(wish.kernels):
-        fitting = [room for room in rooms.values() if _fits(room, wish.resources, 1)]
+        fitting = [room for room in rooms.values() if _fits(room, wish, 1)]
         if not fitting:
             return ()
         room = min(fitting, key=_most_room_first)
@@ -154,12 +182,18 @@ def _most_room_first(agent: AgentRoom) -> tuple[float, float, str]:
     return (-agent.memory_bytes_free, -agent.cpu_free, agent.agent_id)
 
 
-def _fits(agent: AgentRoom, resources: Resources, kernels: int) -> bool:
+def _together(wish: Wish) -> int:
+    """How many of its kernels have to share an agent."""
+    return wish.kernels if wish.cluster_mode is ClusterMode.SINGLE_AGENT else 1
+
+
+def _fits(agent: AgentRoom, wish: Wish, kernels: int) -> bool:
     # Cores are floats that sums of fractions reach only nearly.
+    each = wish.resources
     return (
-        resources.cpu * kernels <= agent.cpu_free + 1e-9
-        and resources.memory_bytes * kernels <= agent.memory_bytes_free
-        and resources.gpu * kernels <= agent.gpu_free
+        each.cpu * kernels <= agent.cpu_free + 1e-9
+        and each.memory_bytes * kernels <= agent.memory_bytes_free
+        and each.gpu * kernels <= agent.gpu_free
     )
 
 
@@ -194,3 +228,31 @@ def _after(wish: Wish, ahead: int) -> str:
 def _why(assigned: tuple[str, ...], fitting: int) -> str:
     names = ", ".join(dict.fromkeys(assigned))
     return f"{names}: the most room of {fitting} fitting agent{'' if fitting == 1 else 's'}"
+
+
+def _none_open(wish: Wish, agents: Sequence[AgentRoom]) -> str:
+    if not agents:
+        return "no agent has registered yet"
+    return "no fitting agent is online and open for new work" + _others(wish, agents, ())
+
+
+def _others(wish: Wish, agents: Sequence[AgentRoom], considered: Sequence[AgentRoom]) -> str:
+    """Why those are not considered that are not; nothing where one agent is asked for."""
+    ids = {agent.agent_id for agent in considered}
+    left_out = [agent for agent in agents if agent.agent_id not in ids and wish.agent in (None, agent.agent_id)]
+    if not left_out:
+        return ""
+    left_out.sort(key=lambda agent: agent.agent_id)
+    named = [f"{agent.agent_id} ({_why_not(wish, agent)})" for agent in left_out[:_NAMED_MAX]]
+    more = len(left_out) - len(named)
+    return f"; not {', '.join(named)}" + f" and {more} more" * bool(more)
+
+
+def _why_not(wish: Wish, agent: AgentRoom) -> str:
+    if why := _unsuitable(wish, agent):
+        return why
+    if not agent.online:
+        return "away"
+    if agent.cordoned:
+        return "cordoned"
+    return "its room goes to sessions before" if _fits(agent, wish, _together(wish)) else "no room"

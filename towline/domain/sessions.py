@@ -85,6 +85,10 @@ class SessionSpec:
     allow_stale: bool = False
     """With `always`: run the image that is present, flagged stale, when the registry cannot be asked."""
     platform: str | None = None
+    resource_group: str | None = None
+    """Only agents of this group; None: of any."""
+    agent_labels: dict[str, str] = field(default_factory=dict)
+    """Only agents that have all of these."""
     priority: int = 10
     network: Network = Network.BRIDGE
     ports: tuple[Port, ...] = ()

@@ -61,6 +61,8 @@ def _room(agent: AgentRow, cpu: float, memory_bytes: int, gpu: int) -> AgentRoom
     return AgentRoom(
         agent_id=agent.id,
         platform=agent.platform,
+        resource_group=agent.resource_group,
+        labels=agent.labels,
         cpu=agent.cpu,
         memory_bytes=agent.memory_bytes,
         gpu=agent.gpu,

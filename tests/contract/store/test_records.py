@@ -157,6 +157,16 @@ class TestTurns:
             await recorder.place(Place(session_id=waiting))
         assert (await recorder.record_agent(online("a2", platform="linux/amd64"))).woken == (fitting,)
 
+    async def test_who_asks_for_a_group_and_labels_is_woken_by_an_agent_that_has_them(self, recorder: Recorder) -> None:
+        await recorder.record_agent(RecordAgent(facts=online(gib=16).facts, status=AgentStatus.LOST))
+        labelled = online("a2", resource_group="gpu", labels={"zone": "x", "disk": "ssd"})
+        await recorder.record_agent(RecordAgent(facts=labelled.facts, status=AgentStatus.LOST))
+        [asking] = await added(recorder, spec(resource_group="gpu", agent_labels={"zone": "x"}))
+        assert (await recorder.place(Place(session_id=asking))).reason is Reason.NO_CAPACITY
+        assert (await recorder.record_agent(online(gib=16))).woken == ()
+        assert (await recorder.record_agent(labelled)).woken == (asking,)
+        assert (await recorder.place(Place(session_id=asking))).agents == ("a2",)
+
     async def test_a_lost_agent_wakes_nobody(self, recorder: Recorder) -> None:
         [waiting] = await added(recorder, spec())
         await recorder.place(Place(session_id=waiting))

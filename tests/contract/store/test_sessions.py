@@ -58,6 +58,8 @@ FULL = SessionSpec(
     time_limit_seconds=0.5,
     pull_deadline_seconds=1e6,
     labels={"k": "v"},
+    resource_group="gpu",
+    agent_labels={"zone": "x"},
     agent="a1",
 )
 

@@ -35,6 +35,7 @@ def body(**options: Any) -> dict[str, Any]:
         ({"stop_grace": "1m"}, "stop_grace", 60.0),
         ({"multi_agent": True}, "cluster_mode", "multi-agent"),
         ({"entrypoint": "/bin/sh"}, "entrypoint", ["/bin/sh"]),
+        ({"agent_label": ["zone=a", "ssd"]}, "agent_labels", {"zone": "a", "ssd": ""}),
     ],
 )
 def test_an_option_becomes_a_field(options: dict[str, Any], field: str, value: Any) -> None:
@@ -92,6 +93,8 @@ def test_the_api_takes_what_the_options_make() -> None:
         volume=["data:/d:ro"],
         label=["a=1"],
         agent="a1",
+        resource_group="gpu",
+        agent_label=["zone=a"],
         priority=50,
         time_limit="1h",
         pull_deadline="10m",

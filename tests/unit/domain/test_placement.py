@@ -13,14 +13,26 @@ from towline.domain.placement import AgentRoom, Wish, choose, who_fits
 from towline.domain.sessions import ClusterMode, Resources
 
 GIB = 1 << 30
+BOTH = {"zone": "x", "disk": "ssd"}
 SINGLE, MULTI = ClusterMode.SINGLE_AGENT, ClusterMode.MULTI_AGENT
 
 
-def agent(name: str, *, cpu: float = 4.0, gib: int = 8, gpu: int = 0, platform: str = "linux/amd64") -> AgentRoom:
+def agent(
+    name: str,
+    *,
+    cpu: float = 4.0,
+    gib: int = 8,
+    gpu: int = 0,
+    platform: str = "linux/amd64",
+    group: str = "default",
+    labels: dict[str, str] | None = None,
+) -> AgentRoom:
     """An empty agent."""
     return AgentRoom(
         agent_id=name,
         platform=platform,
+        resource_group=group,
+        labels=labels or {},
         cpu=cpu,
         memory_bytes=gib * GIB,
         gpu=gpu,
@@ -49,10 +61,19 @@ def wish(
     mode: ClusterMode = SINGLE,
     platform: str | None = None,
     pinned: str | None = None,
+    group: str | None = None,
+    labels: dict[str, str] | None = None,
 ) -> Wish:
     """What a session asks for."""
-    resources = Resources(cpu=cpu, memory_bytes=gib * GIB, gpu=gpu)
-    return Wish(kernels=kernels, resources=resources, cluster_mode=mode, platform=platform, agent=pinned)
+    return Wish(
+        kernels=kernels,
+        resources=Resources(cpu=cpu, memory_bytes=gib * GIB, gpu=gpu),
+        cluster_mode=mode,
+        platform=platform,
+        agent=pinned,
+        resource_group=group,
+        agent_labels=labels,
+    )
 
 
 class TestWhoIsChosen:
@@ -68,6 +89,10 @@ class TestWhoIsChosen:
             (wish(pinned="b"), [agent("a", gib=64), agent("b")], ("b",)),
             (wish(platform="linux/arm64/v8"), [agent("a"), agent("b", platform="linux/arm64")], ("b",)),
             (wish(platform="linux/arm64"), [agent("a", platform="")], ("a",)),
+            (wish(group="gpu"), [agent("a", gib=64), agent("b", group="gpu")], ("b",)),
+            (wish(), [agent("a"), agent("b", gib=16, group="gpu")], ("b",)),
+            (wish(labels={"zone": "x"}), [agent("a", gib=64, labels={"zone": "y"}), agent("b", labels=BOTH)], ("b",)),
+            (wish(labels=BOTH), [agent("a", gib=64, labels={"zone": "x"}), agent("b", labels=BOTH)], ("b",)),
             (wish(), [replace(agent("a", gib=64), cordoned=True), agent("b")], ("b",)),
             (wish(), [replace(agent("a", gib=64), online=False), agent("b")], ("b",)),
             (wish(kernels=3), [agent("a"), agent("b", gib=16)], ("b", "b", "b")),
@@ -84,6 +109,26 @@ class TestWhoIsChosen:
         assert choose(wish(), [agent("a"), agent("b")]).message == "a: the most room of 2 fitting agents"
         assert choose(wish(), [agent("a")]).message == "a: the most room of 1 fitting agent"
 
+    def test_and_so_is_why_no_other_was(self) -> None:
+        others = [
+            replace(agent("b"), cordoned=True),
+            replace(agent("c"), online=False),
+            agent("d", platform="linux/arm64"),
+            used(agent("e"), gib=8),
+            agent("f", group="gpu"),
+        ]
+        asked = wish(platform="linux/amd64", group="default", labels={"zone": "x"})
+        agents = [replace(room, labels={"zone": "x"}) for room in [agent("a"), *others]]
+        assert choose(asked, [*agents, agent("g"), agent("h")]).message == (
+            "a: the most room of 1 fitting agent; not b (cordoned), c (away), d (not of the platform linux/amd64), "
+            "e (no room), f (not in the resource group default) and 2 more"
+        )
+        assert choose(replace(asked, agent="a"), agents).message == "a: the most room of 1 fitting agent"
+
+    def test_also_that_room_is_kept_for_others(self) -> None:
+        choice = choose(wish(gib=8), [agent("a"), agent("b")], ahead=[wish(gib=8)])
+        assert choice.message == "b: the most room of 1 fitting agent; not a (its room goes to sessions before)"
+
     def test_tenths_of_cores_fill_an_agent_to_the_last(self) -> None:
         room = agent("a", cpu=1.0)
         for _ in range(9):
@@ -99,6 +144,8 @@ class TestWhoWaits:
             (wish(pinned="a"), [], "no agent has registered yet"),
             (wish(), [replace(agent("a"), online=False)], "no fitting agent is online"),
             (wish(pinned="a"), [replace(agent("a"), cordoned=True), agent("b")], "no fitting agent is online"),
+            (wish(), [replace(agent("a"), cordoned=True)], "open for new work; not a (cordoned)"),
+            (wish(gib=5), [used(agent("a"), gib=4), replace(agent("b"), cordoned=True)], "on a; not b (cordoned)"),
             (wish(gib=5), [used(agent("a"), gib=4)], "4294967296 bytes, 0 GPUs on a"),
             (wish(cpu=3), [used(agent("a"), cpu=2)], "the most that is free is 2 cores"),
             (wish(cpu=3), [used(agent("a"), cpu=4.0 + 1e-15)], "the most that is free is 0 cores"),
@@ -124,6 +171,9 @@ class TestWhoIsRefused:
             (wish(pinned="c"), [agent("a")], "there is no agent c"),
             (wish(pinned="a", gib=9), [agent("a"), agent("b", gib=16)], "the largest agent, a,"),
             (wish(platform="linux/arm64"), [agent("a")], "no agent is of the platform linux/arm64"),
+            (wish(group="gpu"), [agent("a")], "no agent is in the resource group gpu"),
+            (wish(group="gpu", labels=BOTH), [agent("a")], "in the resource group gpu; labelled zone=x, disk=ssd"),
+            (wish(labels=BOTH, pinned="a"), [agent("a"), agent("b", labels=BOTH)], "agent a is not labelled zone=x"),
         ],
     )
     def test_for_good_what_no_agent_could_take_when_empty(self, asked: Wish, agents: list[AgentRoom], why: str) -> None:
