@@ -10,6 +10,9 @@ from towline.domain.sessions import ClusterMode, Resources
 _NAMED_MAX: Final = 5
 """So many agents are named in a sentence; it goes into histories and onto screens."""
 
+_LABELS_MAX: Final = 100
+"""So many characters of the labels that are asked for; they may have tens of kilobytes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class AgentRoom:
@@ -68,13 +71,13 @@ def choose(wish: Wish, agents: Sequence[AgentRoom], *, ahead: Sequence[Wish] = (
     refusal = _never(wish, agents)
     if refusal is not None:
         return refusal
-    open_ = [agent for agent in agents if agent.is_open and not _unsuitable(wish, agent)]
+    open_ = [agent for agent in agents if agent.is_open and not _lacks(wish, agent)]
     if not open_:
         return Choice(reason=Reason.NO_CAPACITY, message=_none_open(wish, agents))
     if not _assign(wish, open_):
         return Choice(reason=Reason.NO_CAPACITY, message=_no_room(wish, open_) + _others(wish, agents, open_))
     served, left = _serve(ahead, agents)
-    fitting = [agent for agent in left if not _unsuitable(wish, agent) and _fits(agent, wish, _together(wish))]
+    fitting = [agent for agent in left if not _lacks(wish, agent) and _fits(agent, wish, _together(wish))]
     assigned = _assign(wish, fitting)
     if not assigned:
         return Choice(reason=Reason.NO_CAPACITY, message=_after(wish, len(served)) + _others(wish, agents, open_))
@@ -97,7 +100,7 @@ def _serve(
     for index, wish in enumerate(wishes):
         if limit is not None and len(served) == limit:
             break
-        assigned = _assign(wish, [room for room in rooms.values() if not _unsuitable(wish, room)])
+        assigned = _assign(wish, [room for room in rooms.values() if not _lacks(wish, room)])
         for agent_id in assigned:
             rooms[agent_id] = _less(rooms[agent_id], wish.resources)
         if assigned:
@@ -110,12 +113,13 @@ def _never(wish: Wish, agents: Sequence[AgentRoom]) -> Choice | None:
     if not agents:
         return None
     known = [agent for agent in agents if wish.agent in (None, agent.agent_id)]
-    suitable = [agent for agent in known if not _unsuitable(wish, agent)]
+    suitable = [agent for agent in known if not _lacks(wish, agent)]
     if not known:
         why = f"there is no agent {wish.agent}"
     elif not suitable:
-        wanted = "; ".join(_conditions(wish).values())
-        why = f"agent {wish.agent} is {_unsuitable(wish, known[0])}" if wish.agent else f"no agent is {wanted}"
+        asked = _conditions(wish)
+        pinned = f"agent {wish.agent} is not {asked[_lacks(wish, known[0])]}"
+        why = pinned if wish.agent else f"no agent is {'; '.join(asked.values())}"
     elif not _assign(wish, [_emptied(agent) for agent in suitable]):
         why = _too_large(wish, suitable)
     else:
@@ -131,21 +135,20 @@ def _conditions(wish: Wish) -> dict[str, str]:
     if wish.resource_group is not None:
         asked["resource_group"] = f"in the resource group {wish.resource_group}"
     if wish.agent_labels:
-        asked["labels"] = "labelled " + ", ".join(f"{key}={value}" for key, value in wish.agent_labels.items())
+        labels = ", ".join(f"{key}={value}" for key, value in wish.agent_labels.items())
+        asked["labels"] = "labelled " + (labels if len(labels) <= _LABELS_MAX else labels[: _LABELS_MAX - 1] + "…")
     return asked
 
 
-def _unsuitable(wish: Wish, agent: AgentRoom) -> str:
-    """What it is not that it would have to be; empty if it suits. A platform that is not known suits."""
+def _lacks(wish: Wish, agent: AgentRoom) -> str:
+    """The condition that it does not meet, by its key; empty if it suits. A platform that is not known suits."""
     if wish.agent not in (None, agent.agent_id):
-        return "not the one asked for"
+        return "agent"
     if wish.platform and agent.platform and wish.platform.split("/")[:2] != agent.platform.split("/")[:2]:
-        return f"not {_conditions(wish)['platform']}"
+        return "platform"
     if wish.resource_group not in (None, agent.resource_group):
-        return f"not {_conditions(wish)['resource_group']}"
-    if not (wish.agent_labels or {}).items() <= agent.labels.items():
-        return f"not {_conditions(wish)['labels']}"
-    return ""
+        return "resource_group"
+    return "" if (wish.agent_labels or {}).items() <= agent.labels.items() else "labels"
 
 
 def _assign(wish: Wish, agents: Sequence[AgentRoom]) -> tuple[str, ...]:
@@ -249,8 +252,8 @@ def _others(wish: Wish, agents: Sequence[AgentRoom], considered: Sequence[AgentR
 
 
 def _why_not(wish: Wish, agent: AgentRoom) -> str:
-    if why := _unsuitable(wish, agent):
-        return why
+    if lacks := _lacks(wish, agent):
+        return f"not {_conditions(wish)[lacks]}"
     if not agent.online:
         return "away"
     if agent.cordoned:

@@ -125,6 +125,12 @@ class TestWhoIsChosen:
         )
         assert choose(replace(asked, agent="a"), agents).message == "a: the most room of 1 fitting agent"
 
+    def test_and_large_labels_make_no_large_message(self) -> None:
+        asked = wish(labels={f"label-{n}": "x" * 1024 for n in range(64)})
+        fitting = agent("z", labels=asked.agent_labels)
+        assert len(choose(asked, [*(agent(name) for name in "abcdefg"), fitting]).message) < 1000
+        assert len(choose(asked, [agent("a")]).message) < 200
+
     def test_also_that_room_is_kept_for_others(self) -> None:
         choice = choose(wish(gib=8), [agent("a"), agent("b")], ahead=[wish(gib=8)])
         assert choice.message == "b: the most room of 1 fitting agent; not a (its room goes to sessions before)"
