@@ -125,8 +125,7 @@ def test_the_classic_store_resumes_a_cut_by_itself(
 def test_the_containerd_store_resumes_after_a_cancel(
     containerd_engine: Engine, faults: FaultRegistry, image: PushedImage
 ) -> None:
-    # Only a cancel keeps the lease of what came: a failed pull gives it back, and the collector may be faster
-    # than the next pull. What is kept are whole pieces of 1 MiB.
+    # Of less than about 1 MiB nothing is kept.
     rule = faults.on(Throttle(bytes_per_second=1_000_000), path=_big_blob(image))
     digest = image.layers[1][0]
     with pulling(containerd_engine.socket, _through(faults, image)):
