@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from towline.errors import ConflictError, InvalidInputError
+from towline.leaving import leave_after
 from towline.settings import load_settings
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="The processes that poll Temporal.")
@@ -51,4 +52,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    leave_after(main)

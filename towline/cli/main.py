@@ -6,6 +6,7 @@ import typer
 
 from towline.cli import agents, doctor, fleet, quota, run, session, stack, user
 from towline.errors import InvalidInputError, TowlineError
+from towline.leaving import leave_after
 
 app = typer.Typer(
     name="towline",
@@ -24,7 +25,7 @@ app.add_typer(quota.app, name="quota")
 
 
 def main() -> None:
-    """The entry point. Exit codes: 0 done, 1 failed, 2 bad usage or refused input."""
+    """Raises `SystemExit`. Exit codes: 0 done, 1 failed, 2 bad usage or refused input."""
     try:
         app()
     except TowlineError as error:
@@ -32,5 +33,10 @@ def main() -> None:
         sys.exit(2 if isinstance(error, InvalidInputError) else 1)
 
 
+def entry() -> None:
+    """The program, as a process of its own."""
+    leave_after(main)
+
+
 if __name__ == "__main__":
-    main()
+    entry()
