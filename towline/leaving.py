@@ -14,8 +14,8 @@ def leave_after(run: Callable[[], object]) -> NoReturn:
         code = 0
     except SystemExit as leaving:
         code = _code(leaving.code)
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
         code = 1
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):

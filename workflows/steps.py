@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 from temporalio import workflow
@@ -14,6 +14,9 @@ from workflows.closing import announce
 from workflows.state import SessionState
 
 T = TypeVar("T")
+
+_AT_LEAST = timedelta(seconds=0.1)
+"""The records' clock and Temporal's may differ a little; a moment that one of them has reached is not asked for in a loop."""
 
 
 class EndedError(Exception):
@@ -36,6 +39,8 @@ class Steps:
         self._chronicle = chronicle
         self.room_made = False
         """Set by who says that there is room now, on the agents or in a quota."""
+        self.ask_at: datetime | None = None
+        """Set by who has been told that it is of no use to ask before."""
 
     async def until_room(self, ask: Callable[[], Awaitable[bool]]) -> None:
         """Ask until there is room: at once, whenever some has been made, and now and then behind that. Raises as `until`."""
@@ -43,7 +48,8 @@ class Steps:
             self.room_made = False
             if await ask():
                 return
-            await self.until(lambda: self.room_made, timeout=options.CAPACITY_RECHECK)
+            again = options.CAPACITY_RECHECK if self.ask_at is None else self.ask_at - workflow.now()
+            await self.until(lambda: self.room_made, timeout=max(again, _AT_LEAST))
 
     async def until(self, done: Callable[[], bool], *, timeout: timedelta | None = None) -> bool:
         """Wait for `done`. False: the time-out came first. Raises `EndedError` when the end was asked for, and `MovedError`."""

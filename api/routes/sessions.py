@@ -16,6 +16,7 @@ from towline.domain.queues import Signal
 from towline.domain.quotas import refusals, within
 from towline.domain.sessions import EndRequest, Network
 from towline.errors import FieldProblem, ForbiddenError, InvalidInputError, NotFoundError, QuotaError
+from towline.store.dependencies import refuse_unusable
 from towline.store.quotas import lock_accounts, open_book
 from towline.store.sessions import SessionFilter, create_session, get_session, list_sessions
 from towline.store.views import SessionView
@@ -38,9 +39,11 @@ async def create(
         accounts = (await open_book(tx, [caller.user_id])).of(caller.user_id)
         spec = within(spec, accounts)
         session_id, is_new = await create_session(tx, spec, idempotency_key=idempotency_key, body_hash=body.hash())
-        # What was made before is answered as it is, whatever the quotas have become since.
-        if is_new and (over := [found for account in accounts for found in refusals(account, spec)]):
-            raise QuotaError(over)
+        # What was made before is answered as it is, whatever the quotas and the dependencies have become since.
+        if is_new:
+            await refuse_unusable(tx, spec, anybodys=caller.superadmin)
+            if over := [found for account in accounts for found in refusals(account, spec)]:
+                raise QuotaError(over)
     if is_new:
         await parts.orchestrator.start(spec)  # Where Temporal is away, the dispatcher starts it later.
     response.status_code = 201 if is_new else 200

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
@@ -71,6 +72,10 @@ class SessionAnswer(Answer):
     network: Network
     labels: dict[str, str]
     agent: str | None
+    resource_group: str | None
+    agent_labels: dict[str, str]
+    starts_at: datetime | None
+    depends_on: list[str]
     time_limit: float | None
     created_at: datetime
     updated_at: datetime
@@ -273,6 +278,13 @@ def event_answer(view: EventView) -> EventAnswer:
     return EventAnswer.model_validate(view)
 
 
+_AS_ASKED: Final = (
+    *("name", "kind", "owner", "image", "cluster_mode", "pull_policy", "priority", "network", "labels"),
+    *("agent", "resource_group", "agent_labels", "starts_at"),
+)
+"""What is answered of a session as it was asked for, under the same names."""
+
+
 def session_answer(view: SessionView, pulls: dict[str, PullProgress] | None = None) -> SessionAnswer:
     """A session as it is sent; `pulls` by agent id, where there are any."""
     spec = view.spec
@@ -284,11 +296,8 @@ def session_answer(view: SessionView, pulls: dict[str, PullProgress] | None = No
         for kernel in view.kernels
     ]
     return SessionAnswer(
+        **{name: getattr(spec, name) for name in _AS_ASKED},
         id=spec.session_id,
-        name=spec.name,
-        kind=spec.kind,
-        owner=spec.owner,
-        image=spec.image,
         command=None if spec.command is None else list(spec.command),
         status=view.status,
         reason=view.reason,
@@ -298,12 +307,7 @@ def session_answer(view: SessionView, pulls: dict[str, PullProgress] | None = No
         ended_why=view.ended_why,
         resources=ResourcesAnswer.model_validate(spec.resources),
         kernel_count=spec.kernels,
-        cluster_mode=spec.cluster_mode,
-        pull_policy=spec.pull_policy,
-        priority=spec.priority,
-        network=spec.network,
-        labels=spec.labels,
-        agent=spec.agent,
+        depends_on=list(spec.depends_on),
         time_limit=spec.time_limit_seconds,
         created_at=view.created_at,
         updated_at=view.updated_at,

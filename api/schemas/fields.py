@@ -9,7 +9,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 from pydantic_core.core_schema import no_info_after_validator_function
 
-from towline.domain.ids import AGENT_ID, LABEL_PREFIX
+from towline.domain.ids import AGENT_ID, LABEL_PREFIX, SESSION_ID
 from towline.domain.images import ImageRef
 from towline.errors import InvalidInputError
 
@@ -121,4 +121,5 @@ AgentId = Annotated[
     StrictStr,
     Form(AGENT_ID.pattern, "no agent can have this id: up to 63 lower-case letters, digits, dots, dashes, underscores"),
 ]
+SessionId = Annotated[StrictStr, Form(SESSION_ID.pattern, "not a session's id, such as ses-0123456789abcdef")]
 IdempotencyKey = Annotated[str, Field(max_length=255), Form("[!-~]+", "up to 255 visible ASCII characters, no blank")]

@@ -1,9 +1,10 @@
 """Bodies that clients send. Unknown fields are refused."""
 
 import hashlib
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StrictBool, StrictInt, model_validator
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StrictBool, StrictInt, model_validator
 
 from api.schemas.fields import (
     AbsolutePath,
@@ -15,6 +16,7 @@ from api.schemas.fields import (
     MemorySize,
     Name,
     Platform,
+    SessionId,
     Size,
     Text,
     VolumeName,
@@ -32,6 +34,21 @@ from towline.domain.sessions import (
 
 _YEAR_SECONDS = 366 * 24 * 3600.0
 Seconds = Annotated[float, Field(gt=0, le=_YEAR_SECONDS, allow_inf_nan=False)]
+
+
+def _within_a_year(moment: datetime) -> datetime:
+    if moment > datetime.now(UTC) + timedelta(seconds=_YEAR_SECONDS):
+        raise ValueError("more than a year from now")
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("before the first day that there is in UTC") from None
+
+
+def _once_each(ids: list[str]) -> list[str]:
+    if len(set(ids)) < len(ids):
+        raise ValueError("the same session is named twice")
+    return ids
 
 
 class Body(BaseModel):
@@ -84,6 +101,8 @@ class SessionBody(Body):
     platform: Platform | None = None
     resource_group: Name | None = None
     agent_labels: Labels = {}
+    starts_at: Annotated[AwareDatetime, AfterValidator(_within_a_year)] | None = None
+    depends_on: Annotated[list[SessionId], Field(max_length=64), AfterValidator(_once_each)] = []
     priority: Annotated[StrictInt, Field(ge=0, le=100)] = 10
     network: Network = Network.BRIDGE
     ports: Annotated[list[PortBody], Field(max_length=64)] = []
@@ -110,7 +129,8 @@ class SessionBody(Body):
     def spec(self, *, session_id: str, owner_id: str, owner: str) -> SessionSpec:
         """The body as the domain's spec."""
         plain = self.model_dump(exclude={"resources", "ports", "mounts", "time_limit", "pull_deadline", "stop_grace"})
-        plain |= {name: None if plain[name] is None else tuple(plain[name]) for name in ("command", "entrypoint")}
+        listed = ("command", "entrypoint", "depends_on")
+        plain |= {name: None if plain[name] is None else tuple(plain[name]) for name in listed}
         return SessionSpec(
             session_id=session_id,
             owner_id=owner_id,

@@ -63,6 +63,13 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("working directory", {"working_dir": "x"}, "working_dir"),
     ("platform", {"platform": "amd64"}, "platform"),
     ("resource group", {"resource_group": "a b"}, "resource_group"),
+    ("a time without a zone", {"starts_at": "2026-12-31T18:00:00"}, "starts_at"),
+    ("a time in ages", {"starts_at": "2999-01-01T00:00:00Z"}, "starts_at"),
+    ("a time before all others", {"starts_at": "0001-01-01T00:00:00+14:00"}, "starts_at"),
+    ("a time that is none", {"starts_at": "soon"}, "starts_at"),
+    ("what is no session", {"depends_on": ["x"]}, "depends_on.0"),
+    ("a session named twice", {"depends_on": ["ses-0123456789abcdef"] * 2}, "depends_on"),
+    ("no such session", {"depends_on": ["ses-0123456789abcdef"]}, "depends_on"),
     ("agent labels", {"agent_labels": {"": "x"}}, "agent_labels"),
 ]
 

@@ -19,7 +19,7 @@ from towline.store.records import StoreRecords
 FACTS = AgentFacts(agent_id="a1", boot_id="b", cpu=64.0, memory_bytes=1 << 40, platform="linux/amd64")
 
 
-async def run_to_the_end(served: Served, session_id: str, *, log: bytes = b"") -> None:
+async def run_to_the_end(served: Served, session_id: str, *, code: int = 3, log: bytes = b"") -> None:
     """The records as the workflow would write them."""
     records = StoreRecords(served.database)
     await records.record_agent(RecordAgent(facts=FACTS))
@@ -28,8 +28,42 @@ async def run_to_the_end(served: Served, session_id: str, *, log: bytes = b"") -
     steps = [Transition(kernel=0, from_status=a, to_status=b) for a, b in itertools.pairwise(path)]
     await records.record(Record(session_id=session_id, transitions=tuple(steps)))
     end = Transition(kernel=0, from_status=Status.RUNNING, to_status=Status.TERMINATED, reason=Reason.EXITED)
-    exit_ = ContainerExit(kernel=0, exit_code=3, log=LogTail.of(log, total_bytes=len(log)))
+    exit_ = ContainerExit(kernel=0, exit_code=code, log=LogTail.of(log, total_bytes=len(log)))
     await records.finish(Finish(session_id=session_id, transitions=(end,), reason=Reason.EXITED, exits=(exit_,)))
+
+
+class TestDependencies:
+    async def test_on_ones_own_sessions_that_may_yet_be_done(self, served: Served) -> None:
+        first = await served.create()
+        done = await served.create()
+        await run_to_the_end(served, done["id"], code=0)
+        at = "2027-01-31T18:00:00+01:00"
+        view = await served.create(depends_on=[first["id"], done["id"]], starts_at=at)
+        assert (view["depends_on"], view["starts_at"]) == ([first["id"], done["id"]], "2027-01-31T17:00:00Z")
+
+    async def test_on_what_is_anothers_or_has_failed_is_refused_and_nothing_is_stored(self, served: Served) -> None:
+        anothers = await served.create(served.admin)
+        failed = await served.create()
+        await run_to_the_end(served, failed["id"])
+        before = await served.count()
+        for id_, why in ((anothers["id"], "there is no session"), (failed["id"], "ended with exit code 3")):
+            answer = await served.user.post("/v1/sessions", json={"image": "busybox", "depends_on": [id_]})
+            assert answer.status_code == 422, answer.text
+            [problem] = answer.json()["errors"]
+            assert problem["field"] == "depends_on"
+            assert why in problem["problem"]
+            assert id_ in problem["problem"]
+        assert await served.count() == before
+        await served.create(served.admin, depends_on=[(await served.create())["id"]])
+
+    async def test_a_repeated_request_is_answered_whatever_has_become_of_them(self, served: Served) -> None:
+        first = await served.create()
+        body, key = {"image": "busybox", "depends_on": [first["id"]]}, {"Idempotency-Key": "dependent"}
+        made = await served.user.post("/v1/sessions", json=body, headers=key)
+        await run_to_the_end(served, first["id"])
+        again = await served.user.post("/v1/sessions", json=body, headers=key)
+        assert (made.status_code, again.status_code) == (201, 200)
+        assert again.json()["id"] == made.json()["id"]
 
 
 class TestCreating:

@@ -1,177 +1,50 @@
 """The records in memory. The same suite holds for them and for the store: `tests/contract/store/test_records.py`."""
 
 import itertools
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
+from tests.fakes.recorded_session import NOTHING, RecordedSession, new_kernel
 from towline.domain.agents import AgentRecorded, AgentStatus, RecordAgent
-from towline.domain.containers import ContainerExit
 from towline.domain.lifecycle import (
     FINAL,
-    QUOTA_COUNTED,
     Reason,
     Status,
     Transition,
-    advance,
-    may_advance,
-    session_status_of,
 )
 from towline.domain.placement import AgentRoom, Wish, choose, who_fits
-from towline.domain.pulling import PullWait
+from towline.domain.preconditions import Dependency, hindrance
 from towline.domain.quotas import Account, Quota, Subject, Usage, Waiter, in_turn, usage_of
-from towline.domain.records import Admission, Admit, Finish, Finished, KernelFacts, Note, Place, Placement, Record
+from towline.domain.records import (
+    Admission,
+    Admit,
+    Finish,
+    Finished,
+    Place,
+    Placement,
+    Record,
+)
 from towline.domain.sessions import Resources, SessionSpec
 from towline.store.specs import wish_of
-from towline.store.views import EventView, KernelView, LogTailView, SessionView
+from towline.store.views import EventView, LogTailView, SessionView
 
 _WOKEN_MAX: Final = 100
-_NOTHING: Final = LogTailView(data=None, total_bytes=0, truncated=False)
-
-
-def _kernel(index: int) -> KernelView:
-    return KernelView(
-        index=index,
-        status=Status.PENDING,
-        reason=None,
-        message="",
-        agent_id=None,
-        digest=None,
-        stale=False,
-        container_id=None,
-        exit_code=None,
-        oom_killed=False,
-        ports={},
-        started_at=None,
-        ended_at=None,
-    )
-
-
-@dataclass(kw_only=True)
-class _Session:
-    """One session, changed in place; `turn` counts up with each session that is added."""
-
-    spec: SessionSpec
-    turn: int
-    kernels: list[KernelView]
-    created_at: datetime
-    status: Status = Status.PENDING
-    reason: Reason | None = None
-    message: str = ""
-    ended_by: str | None = None
-    ended_why: str = ""
-    ended_at: datetime | None = None
-    events: list[EventView] = field(default_factory=list)
-    notes: set[str] = field(default_factory=set)
-    logs: dict[int, LogTailView] = field(default_factory=dict)
-    held: dict[int, str] = field(default_factory=dict)
-    waits: list[PullWait] = field(default_factory=list)
-
-    @property
-    def waits_for_room(self) -> bool:
-        return self.status is Status.PENDING and self.reason is Reason.NO_CAPACITY
-
-    @property
-    def waits_for_quota(self) -> bool:
-        return self.status is Status.PREPARED and self.reason is Reason.QUOTA
-
-    @property
-    def usage(self) -> Usage:
-        counted = [kernel for kernel in self.held if self.kernels[kernel].status in QUOTA_COUNTED]
-        return usage_of(len(counted), self.spec.resources) if counted else Usage()
-
-    def take(self, kernel: int, **values: Any) -> None:
-        self.kernels[kernel] = replace(self.kernels[kernel], **values)
-
-    def apply(self, step: Transition, *, actor: str | None = None, from_anywhere: bool = False) -> None:
-        if not 0 <= step.kernel < len(self.kernels):
-            return
-        current = self.kernels[step.kernel].status
-        if from_anywhere and step.to_status in FINAL and may_advance(current, step.to_status):
-            step = replace(step, from_status=current)
-        if current is not step.from_status or not advance(current, step.to_status):
-            return
-        ended_at = datetime.now(UTC) if step.to_status in FINAL else None
-        self.take(step.kernel, status=step.to_status, reason=step.reason, message=step.message, ended_at=ended_at)
-        status = session_status_of(kernel.status for kernel in self.kernels)
-        if status is not self.status:
-            self.status, self.reason, self.message = status, None, ""
-            self.ended_at = datetime.now(UTC) if status in FINAL else None
-        self._event(
-            kind="transition",
-            kernel=step.kernel,
-            from_status=step.from_status,
-            to_status=step.to_status,
-            reason=step.reason,
-            message=step.message,
-            actor=actor,
-        )
-
-    def note(self, note: Note) -> None:
-        if note.key not in self.notes:
-            self.notes.add(note.key)
-            self._event(kind=note.kind, kernel=note.kernel, message=note.message)
-
-    def give_back(self) -> None:
-        for kernel in list(self.held):
-            anew = self.kernels[kernel].status is Status.PENDING
-            if anew:
-                self.take(kernel, agent_id=None, container_id=None, started_at=None, ports={})
-            if anew or self.status in FINAL:
-                del self.held[kernel]
-
-    def take_exit(self, exit_: ContainerExit) -> None:
-        if not 0 <= exit_.kernel < len(self.kernels):
-            return
-        known = self.kernels[exit_.kernel]
-        if known.exit_code is None:
-            self.take(exit_.kernel, exit_code=exit_.exit_code, oom_killed=exit_.oom_killed)
-        if known.container_id is None:
-            self.take(exit_.kernel, container_id=exit_.container_id)
-        if not self.logs.get(exit_.kernel, _NOTHING).data:
-            log = exit_.log
-            self.logs[exit_.kernel] = LogTailView(data=log.data(), total_bytes=log.total_bytes, truncated=log.truncated)
-
-    def _event(
-        self,
-        *,
-        kind: str,
-        kernel: int | None,
-        message: str,
-        from_status: Status | None = None,
-        to_status: Status | None = None,
-        reason: Reason | None = None,
-        actor: str | None = None,
-    ) -> None:
-        self.events.append(
-            EventView(
-                seq=len(self.events) + 1,
-                at=datetime.now(UTC),
-                kind=kind,
-                kernel=kernel,
-                from_status=from_status,
-                to_status=to_status,
-                session_status=self.status,
-                reason=reason,
-                message=message,
-                actor=actor,
-            )
-        )
 
 
 class MemoryRecords:
     """Satisfies the Protocol `Records`. `add` stores a session, as the API does before its workflow starts."""
 
     def __init__(self) -> None:
-        self._sessions: dict[str, _Session] = {}
+        self._sessions: dict[str, RecordedSession] = {}
         self._agents: dict[str, AgentRoom] = {}
         self._quotas: dict[str, Quota] = {}
         self._turns = itertools.count()
 
     def add(self, spec: SessionSpec) -> None:
         """Store a session."""
-        kernels = [_kernel(index) for index in range(spec.kernels)]
-        self._sessions[spec.session_id] = _Session(
+        kernels = [new_kernel(index) for index in range(spec.kernels)]
+        self._sessions[spec.session_id] = RecordedSession(
             spec=spec, turn=next(self._turns), kernels=kernels, created_at=datetime.now(UTC)
         )
 
@@ -203,7 +76,7 @@ class MemoryRecords:
 
     def log(self, session_id: str, kernel: int) -> LogTailView:
         """What is kept of a kernel's log."""
-        return self._sessions[session_id].logs.get(kernel, _NOTHING)
+        return self._sessions[session_id].logs.get(kernel, NOTHING)
 
     def rooms(self) -> list[AgentRoom]:
         """Every agent with what is free on it."""
@@ -222,10 +95,13 @@ class MemoryRecords:
             return Placement(agents=tuple(session.held[kernel] for kernel in sorted(session.held)))
         if session.status in FINAL:
             return Placement(never=True, reason=Reason.INTERNAL, message="the session has ended")
+        dependencies = [self._dependency(id_) for id_ in session.spec.depends_on]
+        hindered = hindrance(session.spec.starts_at, dependencies, datetime.now(UTC))
+        if hindered is not None:
+            return session.told(hindered)
         choice = choose(wish_of(session.spec), self.rooms(), ahead=self._ahead_of(session))
         if not choice.agents:
-            session.reason, session.message = choice.reason, choice.message
-            return Placement(never=choice.never, reason=choice.reason, message=choice.message)
+            return session.told(Placement(never=choice.never, reason=choice.reason, message=choice.message))
         session.held = dict(enumerate(choice.agents))
         for kernel, agent_id in session.held.items():
             session.take(kernel, agent_id=agent_id)
@@ -245,7 +121,7 @@ class MemoryRecords:
         if prepared:
             ahead = [one for one in self._waiting_for(session.spec.owner_id) if _turn(one) < _turn(session)]
             if session.spec.session_id not in self._admissible([*ahead, session]):
-                session.reason, session.message = Reason.QUOTA, "the quota is used up"
+                session.wait(Reason.QUOTA, "the quota is used up")
                 return Admission(admitted=False, message=session.message)
         for kernel in prepared:
             session.apply(Transition(kernel=kernel, from_status=Status.PREPARED, to_status=Status.CREATING))
@@ -260,7 +136,7 @@ class MemoryRecords:
             session.apply(step)
         session.give_back()
         for facts in request.facts:
-            _take_facts(session, facts)
+            session.take_facts(facts)
         for note in request.notes:
             session.note(note)
         session.waits += request.pulls
@@ -283,7 +159,9 @@ class MemoryRecords:
             session.ended_by, session.ended_why = actor, request.why
             session.give_back()
         admitted = self._admissible(self._waiting_for(session.spec.owner_id))
-        return Finished(woken=admitted + self._who_may_fit())
+        dependents = (one.spec for one in self._sessions.values() if one.reason is Reason.DEPENDENCY)
+        waiting = tuple(one.session_id for one in dependents if request.session_id in one.depends_on)
+        return Finished(woken=admitted + self._who_may_fit() + waiting)
 
     async def record_agent(self, request: RecordAgent) -> AgentRecorded:
         """Write the agent's presence."""
@@ -311,15 +189,15 @@ class MemoryRecords:
         )
         return AgentRecorded(woken=self._who_may_fit() if online else (), sessions=sessions)
 
-    def _waiting(self) -> list[_Session]:
+    def _waiting(self) -> list[RecordedSession]:
         waiting = [session for session in self._sessions.values() if session.waits_for_room]
         return sorted(waiting, key=_turn)
 
-    def _waiting_for(self, owner_id: str) -> list[_Session]:
+    def _waiting_for(self, owner_id: str) -> list[RecordedSession]:
         owned = [one for one in self._sessions.values() if one.spec.owner_id == owner_id]
         return sorted((one for one in owned if one.waits_for_quota), key=_turn)
 
-    def _admissible(self, waiting: list[_Session]) -> tuple[str, ...]:
+    def _admissible(self, waiting: list[RecordedSession]) -> tuple[str, ...]:
         accounts: dict[str, Account] = {}
         for owner_id, quota in self._quotas.items():
             used = [one.usage for one in self._sessions.values() if one.spec.owner_id == owner_id]
@@ -336,7 +214,14 @@ class MemoryRecords:
         ]
         return in_turn(waiters, accounts, limit=_WOKEN_MAX)
 
-    def _ahead_of(self, session: _Session) -> list[Wish]:
+    def _dependency(self, session_id: str) -> Dependency:
+        session = self._sessions.get(session_id)
+        if session is None:
+            return Dependency(session_id=session_id, status=None)
+        codes = tuple(kernel.exit_code for kernel in session.kernels if kernel.reason is Reason.EXITED)
+        return Dependency(session_id=session_id, status=session.status, reason=session.reason, exit_codes=codes)
+
+    def _ahead_of(self, session: RecordedSession) -> list[Wish]:
         return [wish_of(other.spec) for other in self._waiting() if _turn(other) < _turn(session)]
 
     def _who_may_fit(self) -> tuple[str, ...]:
@@ -344,7 +229,7 @@ class MemoryRecords:
         return who_fits(waiting, self.rooms(), limit=_WOKEN_MAX)
 
 
-def _turn(session: _Session) -> tuple[int, int]:
+def _turn(session: RecordedSession) -> tuple[int, int]:
     return -session.spec.priority, session.turn
 
 
@@ -355,14 +240,3 @@ def _less(room: AgentRoom, each: Resources) -> AgentRoom:
         memory_bytes_free=room.memory_bytes_free - each.memory_bytes,
         gpu_free=room.gpu_free - each.gpu,
     )
-
-
-def _take_facts(session: _Session, facts: KernelFacts) -> None:
-    if not 0 <= facts.kernel < len(session.kernels):
-        return
-    for name in ("digest", "stale", "container_id", "started_at"):
-        value = getattr(facts, name)
-        if value is not None:
-            session.take(facts.kernel, **{name: value})
-    if facts.ports is not None:
-        session.take(facts.kernel, ports={port: list(published) for port, published in facts.ports.items()})

@@ -27,8 +27,11 @@ def world() -> World:
 
 @pytest.fixture(scope="session")
 async def dev_env() -> AsyncIterator[WorkflowEnvironment]:
+    """It suggests to continue as new after 200 events and not 4,096."""
     started = await WorkflowEnvironment.start_local(
-        dev_server_existing_path=program("temporal"), data_converter=data_converter
+        dev_server_existing_path=program("temporal"),
+        dev_server_extra_args=["--dynamic-config-value", "limit.historyCount.suggestContinueAsNew=200"],
+        data_converter=data_converter,
     )
     async with started:
         await register_search_attributes(started.client)

@@ -282,65 +282,6 @@ class TestEndingLater:
         assert not fleet.world.records.holding
 
 
-class TestPlacement:
-    async def test_what_can_never_fit_is_refused_at_once(self, fleet: Fleet) -> None:
-        fleet.world.records.never = True
-        spec = fleet.spec()
-        assert await fleet.result(await fleet.start(spec)) == S.ERROR
-        assert fleet.world.records.finishes[spec.session_id][0].reason is Reason.CANNOT_EVER_FIT
-
-    async def test_freed_capacity_wakes_who_waits(self, fleet: Fleet) -> None:
-        fleet.world.records.capacity = 1
-        first, second = fleet.spec(), fleet.spec()
-        first_handle = await fleet.start(first)
-        await reaches(fleet, first.session_id, S.RUNNING)
-        second_handle = await fleet.start(second)
-
-        async def waits() -> None:
-            assert fleet.world.records.waiting == [second.session_id]
-
-        await eventually(waits, timeout=10)
-        await fleet.exit(first)
-        await fleet.result(first_handle)
-        await reaches(fleet, second.session_id, S.RUNNING)
-        await fleet.exit(second)
-        assert await fleet.result(second_handle) == S.TERMINATED
-
-    async def test_a_waiting_session_can_be_cancelled(self, fleet: Fleet) -> None:
-        fleet.world.records.capacity = 0
-        spec = fleet.spec()
-        handle = await fleet.start(spec)
-        await fleet.ask(spec, Signal.CANCEL)
-        assert await fleet.result(handle) == S.CANCELLED
-
-
-class TestQuota:
-    async def test_over_it_a_session_waits_with_its_image_and_goes_on_when_woken(self, fleet: Fleet) -> None:
-        fleet.world.records.may_run = 1
-        first, second = fleet.spec(), fleet.spec()
-        first_handle = await fleet.start(first)
-        await reaches(fleet, first.session_id, S.RUNNING)
-        second_handle = await fleet.start(second)
-        await reaches(fleet, second.session_id, S.PREPARED)
-        await eventually(lambda: fleet.world.records.waiting == [second.session_id], timeout=10)
-        assert len(fleet.world.containers.containers) == 1
-        await fleet.exit(first)
-        await fleet.result(first_handle)
-        await reaches(fleet, second.session_id, S.RUNNING)
-        await fleet.exit(second)
-        assert await fleet.result(second_handle) == S.TERMINATED
-        assert fleet.world.records.path(second.session_id).count(S.CREATING) == 1
-
-    async def test_a_session_that_waits_for_it_can_be_cancelled(self, fleet: Fleet) -> None:
-        fleet.world.records.may_run = 0
-        spec = fleet.spec()
-        handle = await fleet.start(spec)
-        await reaches(fleet, spec.session_id, S.PREPARED)
-        await fleet.ask(spec, Signal.CANCEL)
-        assert await fleet.result(handle) == S.CANCELLED
-        assert fleet.world.containers.starts == 0
-
-
 class TestManyKernels:
     async def test_all_start_and_one_failure_ends_all(self, fleet: Fleet) -> None:
         fleet.world.records.agents = ("a1", "a2", "a2")

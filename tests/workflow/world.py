@@ -108,6 +108,10 @@ class FakeRecords:
     capacity: int = 1000
     agents: tuple[str, ...] = ("a1",)
     never: bool = False
+    starts_at: datetime | None = None
+    started: bool = False
+    """`place` has answered `starts_at` once."""
+    placings: int = 0
     may_run: int = 1000
     running: set[str] = field(default_factory=set)
     statuses: dict[str, dict[int, Status]] = field(default_factory=dict)
@@ -127,6 +131,10 @@ class FakeRecords:
 
     async def place(self, request: Place) -> Placement:
         session_id = request.session_id
+        self.placings += 1
+        if self.starts_at is not None and not self.started:
+            self.started = True
+            return Placement(reason=Reason.STARTS_AT, message="not yet", ask_at=self.starts_at)
         if self.never:
             return Placement(never=True, reason=Reason.CANNOT_EVER_FIT, message="no agent is that large")
         if session_id not in self.holding and len(self.holding) >= self.capacity:

@@ -13,6 +13,7 @@ from towline.cli.output import harmless, print_json_line, print_line
 from towline.cli.progress import BarDisplay, LineDisplay, PullDisplay
 from towline.cli.run_options import RunOptions, request_body
 from towline.domain.lifecycle import FINAL, Reason, Status
+from towline.domain.records import WAITS
 
 app = typer.Typer()
 
@@ -82,6 +83,8 @@ def _print_event(event: StreamEvent, *, as_json: bool) -> None:
         why = f" ({data['reason']})" if data["reason"] else ""
         message = f": {harmless(data['message'])}" if data["message"] else ""
         _say(f"{data['to_status']}{why}{message}")
+    elif event.kind == WAITS:
+        _say(f"waits ({event.data['reason']}): {harmless(event.data['message'])}")
 
 
 def _print_log(text: str, *, as_json: bool) -> None:

@@ -50,6 +50,10 @@ class RunOptions:
     agent: Annotated[str | None, typer.Option(help="Only on this agent.")] = None
     resource_group: Annotated[str | None, typer.Option(help="Only on agents of this group.")] = None
     agent_label: Annotated[list[str] | None, typer.Option(help="NAME=VALUE that the agent must have.")] = None
+    starts_at: Annotated[str | None, typer.Option(help="Not before, such as 2027-01-31T18:00:00+01:00.")] = None
+    depends_on: Annotated[
+        list[str] | None, typer.Option(help="Not before this session has ended with exit code 0.")
+    ] = None
     priority: Annotated[int, typer.Option(help="0 to 100.")] = 10
     time_limit: Annotated[str | None, typer.Option(help="How long it may run: seconds, or such as 1h30m.")] = None
     pull_deadline: Annotated[str | None, typer.Option(help="How long the pull may take.")] = None
@@ -87,6 +91,8 @@ def request_body(options: RunOptions, environment: Mapping[str, str] = os.enviro
         "agent": options.agent,
         "resource_group": options.resource_group,
         "agent_labels": dict(_label(text) for text in options.agent_label or ()),
+        "starts_at": options.starts_at,
+        "depends_on": options.depends_on or [],
         "priority": options.priority,
         "time_limit": None if options.time_limit is None else seconds_of("time_limit", options.time_limit),
         "pull_deadline": None if options.pull_deadline is None else seconds_of("pull_deadline", options.pull_deadline),

@@ -5,7 +5,7 @@ import secrets
 from typing import Final
 
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
-_SESSION_ID: Final = re.compile(r"ses-[0-9a-hjkmnp-tv-z]{16}")
+SESSION_ID: Final = re.compile(r"ses-[0-9a-hjkmnp-tv-z]{16}")
 AGENT_ID: Final = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
 
 LABEL_SESSION: Final = "io.towline.session"
@@ -32,7 +32,7 @@ def new_id(prefix: str) -> str:
 
 def is_session_id(text: str) -> bool:
     """Whether `text` has the form of a session id."""
-    return _SESSION_ID.fullmatch(text) is not None
+    return SESSION_ID.fullmatch(text) is not None
 
 
 def container_name(session_id: str, kernel: int) -> str:

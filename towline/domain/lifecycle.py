@@ -39,11 +39,14 @@ class Reason(StrEnum):
     TIME_LIMIT = "time-limit"
     PEER_ENDED = "peer-ended"
     # Waiting, visibly.
+    STARTS_AT = "starts-at"
+    DEPENDENCY = "dependency"
     NO_CAPACITY = "no-capacity"
     QUOTA = "quota"
     AGENT_UNREACHABLE = "agent-unreachable"
     # Placement.
     CANNOT_EVER_FIT = "cannot-ever-fit"
+    DEPENDENCY_FAILED = "dependency-failed"
     AGENT_LOST = "agent-lost"
     AGENT_DRAINED = "agent-drained"
     # The image.

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from towline.domain.containers import ContainerExit
 from towline.domain.lifecycle import Reason, Transition
@@ -20,13 +21,14 @@ class Place:
 class Placement:
     """Agent ids by kernel index; empty: not now (`reason`, `message` say why), or never where `never` is set.
 
-    Asking again after a success answers the same placement.
+    Asking again after a success answers the same placement. `ask_at`: before then the answer will be the same.
     """
 
     agents: tuple[str, ...] = ()
     never: bool = False
     reason: Reason | None = None
     message: str = ""
+    ask_at: datetime | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +51,10 @@ class Note:
     kind: str
     message: str
     kernel: int | None = None
+
+
+WAITS: Final = "waits"
+"""The kind of the event that says why a session is not getting on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +103,8 @@ class Finish:
 
 @dataclass(frozen=True, kw_only=True)
 class Finished:
-    """`woken`: sessions waiting for capacity or for their quota, in the order in which they shall try again."""
+    """`woken`: sessions waiting for capacity, for their quota or for the one that has ended, in the order in which they shall
+    try again."""
 
     woken: tuple[str, ...] = ()
 

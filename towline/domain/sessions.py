@@ -1,6 +1,7 @@
 """What a session is: the spec as it was asked for and accepted. Values are already checked and normalised."""
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 
 
@@ -89,6 +90,10 @@ class SessionSpec:
     """Only agents of this group; None: of any."""
     agent_labels: dict[str, str] = field(default_factory=dict)
     """Only agents that have all of these."""
+    starts_at: datetime | None = None
+    """Not placed before."""
+    depends_on: tuple[str, ...] = ()
+    """Not placed before all of these sessions have ended with exit code 0; an ERROR if one cannot any more."""
     priority: int = 10
     network: Network = Network.BRIDGE
     ports: tuple[Port, ...] = ()

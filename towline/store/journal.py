@@ -11,7 +11,7 @@ from sqlalchemy.orm import defer
 from sqlmodel import col
 
 from towline.domain.lifecycle import FINAL, Reason, Status, Transition, advance, may_advance, session_status_of
-from towline.domain.records import Note
+from towline.domain.records import WAITS, Note
 from towline.store.database import EVENTS_CHANNEL
 from towline.store.rows import EventRow, KernelRow, SessionRow, utc_now
 
@@ -95,8 +95,12 @@ class Journal:
         return self.apply(replace(step, from_status=current), actor=actor)
 
     def wait(self, reason: Reason | None, message: str) -> None:
-        """Show why the session is not getting on."""
+        """Show why the session is not getting on. An event only when the reason is another one: the sentence's numbers change
+        each time that it asks."""
+        is_news = self.session.reason != reason
         self.session.reason, self.session.message, self.session.updated_at = reason, message, utc_now()
+        if is_news:
+            self._event(kind=WAITS, kernel=None, message=message, reason=reason)
 
     async def note(self, note: Note) -> None:
         """Keep a note, once per key."""

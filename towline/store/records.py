@@ -11,9 +11,11 @@ from towline.domain.agents import AgentRecorded, AgentStatus, RecordAgent
 from towline.domain.containers import ContainerExit
 from towline.domain.lifecycle import FINAL, Reason, Status, Transition
 from towline.domain.placement import Choice, choose
+from towline.domain.preconditions import hindrance
 from towline.domain.records import Abandon, Admission, Admit, Finish, Finished, KernelFacts, Place, Placement, Record
 from towline.store.agents import record_presence
 from towline.store.database import Database
+from towline.store.dependencies import dependencies_of, dependents_of
 from towline.store.journal import Journal
 from towline.store.ledger import (
     GIVES_BACK,
@@ -28,7 +30,7 @@ from towline.store.ledger import (
 )
 from towline.store.pulls import leave_all, record_waits
 from towline.store.quotas import admissible, lock_accounts, shortage
-from towline.store.rows import KernelRow, SessionRow
+from towline.store.rows import KernelRow, SessionRow, utc_now
 from towline.store.specs import spec_of, wish_of
 
 
@@ -54,12 +56,14 @@ class StoreRecords:
             if journal.is_final:
                 return Placement(never=True, reason=Reason.INTERNAL, message="the session has ended")
             spec = spec_of(journal.session)
+            hindered = hindrance(spec.starts_at, await dependencies_of(tx, spec), utc_now())
+            if hindered is not None:
+                return await _told_to_wait(journal, hindered)
             ahead = await ahead_of(tx, journal.session)
             choice = choose(wish_of(spec), await rooms(tx), ahead=ahead)
             if not choice.agents:
-                journal.wait(choice.reason, choice.message)
-                await journal.announce()
-                return Placement(never=choice.never, reason=choice.reason, message=choice.message)
+                refused = Placement(never=choice.never, reason=choice.reason, message=choice.message)
+                return await _told_to_wait(journal, refused)
             reserve(tx, request.session_id, choice.agents, spec.resources)
             _schedule(journal, choice)
             await journal.announce()
@@ -112,7 +116,7 @@ class StoreRecords:
                 await give_back(tx, journal)
             await journal.announce()
         # Also when this is a repetition: the first answer may never have arrived.
-        return Finished(woken=await self._woken_by(journal.session.owner_id)) if journal.is_final else Finished()
+        return Finished(woken=await self._woken_by(journal.session)) if journal.is_final else Finished()
 
     async def abandon(self, request: Abandon) -> Finished:
         """Write the end of a session whose workflow will not do it any more. One that has ended is left as it is."""
@@ -135,7 +139,7 @@ class StoreRecords:
             await leave_all(tx, request.session_id)
             await give_back(tx, journal)
             await journal.announce()
-        return Finished(woken=await self._woken_by(journal.session.owner_id))
+        return Finished(woken=await self._woken_by(journal.session))
 
     async def record_agent(self, request: RecordAgent) -> AgentRecorded:
         """Write the agent's presence."""
@@ -147,17 +151,25 @@ class StoreRecords:
         woken = await self._who_may_fit() if request.status is AgentStatus.ONLINE else ()
         return AgentRecorded(woken=woken, sessions=sessions)
 
-    async def _woken_by(self, owner_id: str) -> tuple[str, ...]:
-        """Who may go on, now that a session of this owner has ended."""
+    async def _woken_by(self, ended: SessionRow) -> tuple[str, ...]:
+        """Who may go on, now that this session has ended."""
         async with self._database.transaction() as tx:
-            await lock_accounts(tx, owner_id)
-            admitted = await admissible(tx, owner_id)
-        return admitted + await self._who_may_fit()
+            await lock_accounts(tx, ended.owner_id)
+            admitted = await admissible(tx, ended.owner_id)
+        return admitted + await self._who_may_fit(ended.id)
 
-    async def _who_may_fit(self) -> tuple[str, ...]:
+    async def _who_may_fit(self, ended_id: str | None = None) -> tuple[str, ...]:
         async with self._placing, self._database.transaction() as tx:
             await lock_placement(tx)
-            return await who_may_fit(tx)
+            dependents = await dependents_of(tx, ended_id) if ended_id else ()
+            return await who_may_fit(tx) + dependents
+
+
+async def _told_to_wait(journal: Journal, placement: Placement) -> Placement:
+    if not placement.never:
+        journal.wait(placement.reason, placement.message)
+        await journal.announce()
+    return placement
 
 
 async def _write(tx: AsyncSession, journal: Journal, record: Record) -> None:

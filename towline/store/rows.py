@@ -134,6 +134,12 @@ class SessionRow(SQLModel, table=True):
             "sessions_by_turn", text("priority DESC"), "created_at", "id", postgresql_where=text("status = 'PENDING'")
         ),
         Index("sessions_labels", "labels", postgresql_using="gin"),
+        Index(
+            "sessions_dependents",
+            text("(spec -> 'depends_on')"),
+            postgresql_using="gin",
+            postgresql_where=text("status = 'PENDING'"),
+        ),
     )
 
     id: str = Field(primary_key=True)

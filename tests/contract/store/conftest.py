@@ -48,6 +48,13 @@ class Recorder(Protocol):
     async def rooms(self) -> list[AgentRoom]: ...
 
 
+async def added(recorder: Recorder, *specs: SessionSpec) -> list[str]:
+    """Store the sessions; their ids."""
+    for one in specs:
+        await recorder.add(one)
+    return [one.session_id for one in specs]
+
+
 class FakeRecorder:
     """The fake, asked in the same way."""
 

@@ -4,23 +4,17 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.contract.store.conftest import Recorder
+from tests.contract.store.conftest import Recorder, added
 from tests.contract.store.specs import GIB, S, end, online, running, spec, steps
 from towline.domain.agents import AgentStatus, RecordAgent
 from towline.domain.containers import ContainerExit, LogTail
 from towline.domain.lifecycle import Reason, Transition
 from towline.domain.placement import AgentRoom
-from towline.domain.records import KernelFacts, Note, Place, Record
+from towline.domain.records import WAITS, KernelFacts, Note, Place, Record
 from towline.domain.sessions import Actor, ClusterMode, SessionSpec
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 PLACED = [S.SCHEDULED, S.PREPARING]
-
-
-async def added(recorder: Recorder, *specs: SessionSpec) -> list[str]:
-    for one in specs:
-        await recorder.add(one)
-    return [one.session_id for one in specs]
 
 
 async def placed(recorder: Recorder, one: SessionSpec) -> str:
@@ -77,7 +71,10 @@ class TestPlacing:
         assert (answer.agents, answer.never, answer.reason) == ((), False, Reason.NO_CAPACITY)
         assert (view.status, view.reason, view.message) == (S.PENDING, Reason.NO_CAPACITY, answer.message)
         assert answer.message == "no agent has registered yet"
-        assert await recorder.events(session_id) == []
+        [event] = await recorder.events(session_id)
+        assert (event.kind, event.reason, event.message) == (WAITS, Reason.NO_CAPACITY, answer.message)
+        await recorder.place(Place(session_id=session_id))
+        assert await recorder.events(session_id) == [event]
 
     async def test_why_it_waited_is_not_shown_any_more_once_it_is_placed(self, recorder: Recorder) -> None:
         [session_id] = await added(recorder, spec())

@@ -4,7 +4,7 @@ import asyncio
 import base64
 import json
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -60,6 +60,8 @@ FULL = SessionSpec(
     labels={"k": "v"},
     resource_group="gpu",
     agent_labels={"zone": "x"},
+    starts_at=datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC),
+    depends_on=("ses-0123456789abcdef",),
     agent="a1",
 )
 

@@ -96,6 +96,8 @@ def test_the_api_takes_what_the_options_make() -> None:
         resource_group="gpu",
         agent_label=["zone=a"],
         priority=50,
+        starts_at="2026-12-31T18:00:00+01:00",
+        depends_on=["ses-0123456789abcdef"],
         time_limit="1h",
         pull_deadline="10m",
         platform="linux/arm64",
