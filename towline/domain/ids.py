@@ -40,6 +40,16 @@ def container_name(session_id: str, kernel: int) -> str:
     return f"towline-{session_id}-{kernel}"
 
 
+def network_name(session_id: str) -> str:
+    """The name of the session's own network on an agent."""
+    return f"towline-{session_id}"
+
+
+def kernel_name(kernel: int) -> str:
+    """The host name of a kernel, which its peers in the session's own network can resolve."""
+    return "main" if kernel == 0 else f"worker-{kernel}"
+
+
 def container_labels(*, fleet_id: str, agent_id: str, session_id: str, kernel: int, owner: str) -> dict[str, str]:
     """Labels by which our containers are found again. Whatever lacks them is not ours and is never touched.
 

@@ -76,6 +76,7 @@ class Reason(StrEnum):
     PORT_IN_USE = "port-in-use"
     MOUNT_INVALID = "mount-invalid"
     NO_DEVICE = "no-device"
+    NO_NETWORK = "no-network"
     CONTAINER_START_FAILED = "container-start-failed"
     CONTAINER_LOST = "container-lost"
     # Ourselves.

@@ -105,6 +105,12 @@ class SessionSpec:
     agent: str | None = None
     """Pinned agent id, or None for any."""
 
+    @property
+    def has_own_network(self) -> bool:
+        """Its kernels share a network that is theirs alone, and find one another there by name."""
+        together = self.kernels > 1 and self.cluster_mode is ClusterMode.SINGLE_AGENT
+        return together and self.network is Network.BRIDGE
+
 
 @dataclass(frozen=True, kw_only=True)
 class Actor:

@@ -6,7 +6,7 @@ from typing import Any, Final
 import docker
 
 from towline.domain.containers import StartContainer
-from towline.domain.ids import container_labels, container_name
+from towline.domain.ids import container_labels, container_name, kernel_name
 from towline.domain.pulls.stores import StoreKind
 from towline.domain.sessions import Network, Port, SessionSpec
 
@@ -20,10 +20,17 @@ one has a fault, too, and a smaller one: it loses the newline that ends a line o
 
 
 def creation(
-    client: docker.APIClient, request: StartContainer, *, fleet_id: str, cpu_max: float, store: StoreKind
+    client: docker.APIClient,
+    request: StartContainer,
+    *,
+    fleet_id: str,
+    cpu_max: float,
+    store: StoreKind,
+    network_id: str | None = None,
 ) -> dict[str, Any]:
-    """The arguments of `create_container`. `cpu_max`: cores of the host. Environment values pass byte for byte; nothing goes
-    through a shell. No ulimit is set: raising one above the host's own limit makes the start fail."""
+    """The arguments of `create_container`. `cpu_max`: cores of the host; `network_id`: the session's own network. Environment
+    values pass byte for byte; nothing goes through a shell. No ulimit is set: raising one above the host's own limit makes
+    the start fail."""
     spec = request.spec
     labels = container_labels(
         fleet_id=fleet_id,
@@ -42,8 +49,14 @@ def creation(
         "environment": [f"{key}={value}" for key, value in _environment(request).items()],
         "labels": {**spec.labels, **labels},
         "ports": [(port.container_port, port.protocol) for port in spec.ports],
-        "host_config": client.create_host_config(**_host_config(spec, cpu_max, store)),
+        "host_config": client.create_host_config(**_host_config(spec, cpu_max, store, network_id)),
+        **(_in_network(request.kernel, network_id) if network_id else {}),
     }
+
+
+def _in_network(kernel: int, network_id: str) -> dict[str, Any]:
+    name = kernel_name(kernel)
+    return {"hostname": name, "networking_config": {"EndpointsConfig": {network_id: {"Aliases": [name]}}}}
 
 
 def _environment(request: StartContainer) -> dict[str, str]:
@@ -51,16 +64,20 @@ def _environment(request: StartContainer) -> dict[str, str]:
     ours = {
         "TOWLINE_SESSION_ID": spec.session_id,
         "TOWLINE_KERNEL_INDEX": str(request.kernel),
+        "TOWLINE_KERNEL_ROLE": "main" if request.kernel == 0 else "worker",
         "TOWLINE_KERNELS": str(spec.kernels),
     }
+    if spec.has_own_network:
+        ours["TOWLINE_PEERS"] = ",".join(map(kernel_name, range(spec.kernels)))
     return {**ours, **spec.env}
 
 
-def _host_config(spec: SessionSpec, cpu_max: float, store: StoreKind) -> dict[str, Any]:
+def _host_config(spec: SessionSpec, cpu_max: float, store: StoreKind, network_id: str | None) -> dict[str, Any]:
     resources = spec.resources
+    # `default` is the engine's bridge where it has one; naming `bridge` fails on an engine that has none.
+    network = "default" if spec.network is Network.BRIDGE else spec.network.value
     return {
-        # `default` is the engine's bridge where it has one; naming `bridge` fails on an engine that has none.
-        "network_mode": "default" if spec.network is Network.BRIDGE else spec.network.value,
+        "network_mode": network_id or network,
         # More than the host has is no limit, and the engine refuses it. An agent may be set to lend more than it has.
         "nano_cpus": round(min(resources.cpu, cpu_max) * 1_000_000_000),
         "mem_limit": resources.memory_bytes,

@@ -17,7 +17,7 @@ import requests
 from docker.errors import APIError, DockerException, NotFound
 
 from towline.domain.containers import ContainerExit, EndContainer, LogPage, ReadLogs, StartContainer, StartedContainer
-from towline.domain.ids import LABEL_AGENT, LABEL_FLEET, LABEL_KERNEL, LABEL_SESSION, container_name
+from towline.domain.ids import LABEL_AGENT, LABEL_FLEET, LABEL_KERNEL, LABEL_SESSION, container_name, network_name
 from towline.domain.lifecycle import Reason
 from towline.engine.client import Engine
 from towline.engine.container_calls import State, ask, has_labels, inspect, ports_of, remove, text_of, time_of
@@ -25,6 +25,7 @@ from towline.engine.container_spec import creation
 from towline.engine.failures import container_failure
 from towline.engine.log_follower import LogFollowers
 from towline.engine.logs import tail_of
+from towline.engine.session_networks import SessionNetworks
 from towline.errors import ContainerError
 
 _log = logging.getLogger(__name__)
@@ -67,6 +68,7 @@ class EngineContainers:
         self._turns: WeakValueDictionary[tuple[str, int], asyncio.Lock] = WeakValueDictionary()
         self._removed: deque[str] = deque(maxlen=_REMEMBERED_REMOVALS)
         self._followers = LogFollowers(engine)
+        self.networks = SessionNetworks(engine, self._labels)
 
     @property
     def labels(self) -> dict[str, str]:
@@ -92,7 +94,9 @@ class EngineContainers:
             found = await self.inspect(found["Id"]) or found
             ended = await self.exit_of(found, request.kernel)
             await self.remove(found["Id"])
-            return ended
+        if network_name(request.session_id) in found["NetworkSettings"]["Networks"]:
+            await self.networks.leave(request.session_id)
+        return ended
 
     async def read_logs(self, request: ReadLogs) -> LogPage:
         """A page of the live log; waits a moment for new output where there is none."""
@@ -162,14 +166,24 @@ class EngineContainers:
         info, store = await self._engine.info(), await self._engine.store_kind()
         ours = self._labels_of(request.spec.session_id, request.kernel)
 
-        def start(client: docker.APIClient) -> StartedContainer:
+        def start(client: docker.APIClient, network_id: str | None) -> StartedContainer:
             arguments = creation(
-                client, request, fleet_id=self._fleet_id, cpu_max=float(info.get("NCPU", math.inf)), store=store
+                client,
+                request,
+                fleet_id=self._fleet_id,
+                cpu_max=float(info.get("NCPU", math.inf)),
+                store=store,
+                network_id=network_id,
             )
             return _start(client, arguments, ours)
 
-        async with self.turn(request.spec.session_id, request.kernel):
-            return await ask(self._engine, start, timeout_seconds=_START_TIMEOUT_SECONDS)
+        async with (
+            self.turn(request.spec.session_id, request.kernel),
+            self.networks.joined(request.spec) as network_id,
+        ):
+            return await ask(
+                self._engine, lambda client: start(client, network_id), timeout_seconds=_START_TIMEOUT_SECONDS
+            )
 
     async def _stop(self, container_id: str, grace_seconds: float) -> None:
         def stop(client: docker.APIClient) -> None:

@@ -155,6 +155,11 @@ _CONTAINER_RULES: Final = (
         Reason.NO_DEVICE,
         "this agent has no such device",
     ),
+    _rule(
+        r"non-overlapping IPv4 address pool|predefined address pools have been fully subnetted",
+        Reason.NO_NETWORK,
+        "the engine has no address range left for the session's network: remove unused networks, or set default-address-pools",
+    ),
     _rule(r"port is already allocated|address already in use", Reason.PORT_IN_USE, "choose another host port"),
     _rule(r"no space left on device|disk quota exceeded", Reason.NO_SPACE, "free space on the agent"),
     _rule(

@@ -13,7 +13,7 @@ IsWanted = Callable[[str, int], Awaitable[bool]]
 
 
 async def remove_orphans(containers: EngineContainers, is_wanted: IsWanted) -> list[OurContainer]:
-    """Remove what is not wanted, and answer what is gone. Only containers with this fleet's and this agent's labels are looked
+    """Remove what is not wanted, and the networks of such sessions, and answer which containers are gone. Only containers with this fleet's and this agent's labels are looked
     at. What the engine refuses to remove is tried again the next time. Raises `EngineError` when there is no list."""
     removed: list[OurContainer] = []
     for one in await containers.list_ours():
@@ -28,4 +28,8 @@ async def remove_orphans(containers: EngineContainers, is_wanted: IsWanted) -> l
             else:
                 _log.warning("removed %s of %s: nobody wants it any more", one.container_id[:12], one.session_id)
                 removed.append(one)
+    for session_id in await containers.networks.list_ours():
+        # All kernels of a session that has a network of its own are on one agent.
+        if not await is_wanted(session_id, 0):
+            await containers.networks.leave(session_id)
     return removed
