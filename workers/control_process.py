@@ -10,11 +10,14 @@ from towline.store.database import Database
 from towline.store.records import StoreRecords
 from workers.connection import connect
 from workers.control import control_worker
+from workers.ledger_audit import audit
 from workers.reconciliation import Reconciliation
+from workers.repeating import repeat
 from workers.shutdown import stop_requested
 
 _log = logging.getLogger(__name__)
 _COMPARE_SECONDS: Final = 30.0
+_AUDIT_SECONDS: Final = 24 * 3600.0
 
 
 async def run_control(settings: Settings) -> None:
@@ -24,12 +27,17 @@ async def run_control(settings: Settings) -> None:
     database = Database.open(settings.database.url)
     records = StoreRecords(database)
     reconciliation = Reconciliation(client, database, records)
-    comparing = asyncio.create_task(reconciliation.run(every_seconds=_COMPARE_SECONDS))
+    looks = (
+        repeat(reconciliation.look, what="comparing sessions and workflows", every_seconds=_COMPARE_SECONDS),
+        repeat(lambda: audit(database), what="comparing the ledger and the kernels", every_seconds=_AUDIT_SECONDS),
+    )
+    looking = [asyncio.create_task(look) for look in looks]
     try:
         async with control_worker(client, records):
             _log.info("control worker ready")
             await stop.wait()
     finally:
-        comparing.cancel()
-        await asyncio.gather(comparing, return_exceptions=True)
+        for task in looking:
+            task.cancel()
+        await asyncio.gather(*looking, return_exceptions=True)
         await database.close()

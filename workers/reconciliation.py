@@ -1,11 +1,9 @@
 """Ends the records of sessions whose workflow ended past Towline: terminated or deleted by hand, or failed."""
 
-import asyncio
 import logging
 from datetime import timedelta
 from typing import Final
 
-from sqlalchemy.exc import SQLAlchemyError
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -28,17 +26,6 @@ class Reconciliation:
         self._client = client
         self._database = database
         self._records = records
-
-    async def run(self, *, every_seconds: float) -> None:
-        """Look, again and again, until cancelled."""
-        while True:
-            try:
-                await self.look()
-            except (SQLAlchemyError, OSError, RPCError) as error:
-                _log.warning("sessions and workflows are not compared now: %s", error)
-            except Exception:
-                _log.exception("comparing failed in a way that it should not; tried again later")
-            await asyncio.sleep(every_seconds)
 
     async def look(self) -> None:
         """End every session that nobody will end any more."""

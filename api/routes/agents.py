@@ -6,11 +6,12 @@ from fastapi import APIRouter
 
 from api.dependencies import Parts, TheCaller, TheParts, TheSuperadmin
 from api.problems import RESPONSES
-from api.schemas.answers import AgentAnswer, AgentList
+from api.schemas.answers import AgentAnswer, AgentList, LedgerDrift
 from api.schemas.requests import CordonBody, DrainBody
 from towline.domain.agents import Drain
 from towline.errors import NotFoundError
 from towline.store.agents import close_agent, get_agent, list_agents, open_agent
+from towline.store.audit import drift
 
 router = APIRouter(prefix="/v1", tags=["fleet"], responses=RESPONSES)
 
@@ -21,6 +22,13 @@ async def agents(parts: TheParts, _: TheCaller) -> AgentList:
     async with parts.database.transaction() as tx:
         found = await list_agents(tx)
     return AgentList(agents=[AgentAnswer.model_validate(agent) for agent in found])
+
+
+@router.get("/ledger/drift")
+async def ledger_drift(parts: TheParts, _: TheSuperadmin) -> LedgerDrift:
+    """Where the ledger and the kernels differ."""
+    async with parts.database.transaction() as tx:
+        return LedgerDrift(drift=await drift(tx))
 
 
 @router.get("/agents/{agent_id}")

@@ -154,6 +154,12 @@ class AgentList(BaseModel):
     agents: list[AgentAnswer]
 
 
+class LedgerDrift(BaseModel):
+    """A sentence for each kernel that does not hold what it should, the first hundred; empty: all is well."""
+
+    drift: list[str]
+
+
 class PullWaitAnswer(Answer):
     """A session's wait for a pull."""
 

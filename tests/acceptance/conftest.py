@@ -42,10 +42,12 @@ def small(registry: RegistryProcess, docker_client: docker.DockerClient) -> Push
 def no_leftovers(stack: RunningStack, docker_client: docker.DockerClient) -> Iterator[None]:
     """After the test the engine has no container of ours, and nobody holds capacity. What a failed test has left is ended, so
     that it does not fail the next one."""
+    networks = {network["Name"] for network in docker_client.api.networks()}
     yield
 
     def clean() -> None:
         assert docker_client.api.containers(all=True) == []
+        assert {network["Name"] for network in docker_client.api.networks()} == networks
         stack.holds_nothing()
 
     try:

@@ -99,6 +99,11 @@ class RunningStack:
         """The ledger is empty: all that the agent has is free."""
         agent = self.agent()
         assert (agent["cpu_free"], agent["memory_bytes_free"]) == (agent["cpu"], agent["memory_bytes"])
+        self.has_no_drift()
+
+    def has_no_drift(self) -> None:
+        """The ledger and the kernels say the same."""
+        assert self.api.get("/v1/ledger/drift").json() == {"drift": []}
 
     def kill(self, part: str) -> int:
         """SIGKILL one part of the stack; the supervisor starts it again. Answers the dead process's id."""

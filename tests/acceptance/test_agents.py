@@ -59,6 +59,7 @@ class Fleet:
             agent = self.agent(agent_id)
             assert self.containers(agent_id) == []
             assert (agent["cpu_free"], agent["memory_bytes_free"]) == (agent["cpu"], agent["memory_bytes"]), agent
+        self.stack.has_no_drift()
 
 
 @pytest.fixture(scope="module")

@@ -58,3 +58,9 @@ async def test_only_superadmins_may_and_only_with_agents_that_are(served: Served
     assert served.workflows.orders == []
     shown = (await served.user.get(f"/v1/agents/{agent_id}")).json()
     assert [event["kind"] for event in shown["events"]] == ["online"]
+
+
+async def test_what_the_ledger_has_drifted_by_is_for_superadmins(served: Served) -> None:
+    assert (await served.user.get("/v1/ledger/drift")).status_code == 403
+    answer = await served.admin.get("/v1/ledger/drift")
+    assert (answer.status_code, answer.json()) == (200, {"drift": []})

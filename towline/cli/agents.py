@@ -6,7 +6,7 @@ from urllib.parse import quote
 import typer
 
 from towline.cli.client import Client
-from towline.cli.output import AsJson, age, print_json, print_table, size
+from towline.cli.output import AsJson, age, print_json, print_line, print_table, size
 from towline.cli.run_options import seconds_of
 
 agents = typer.Typer(help="Agents: the Docker hosts.", no_args_is_help=True)
@@ -44,6 +44,18 @@ def list_agents(as_json: AsJson = False) -> None:
 def show_agent(agent: AgentId, as_json: AsJson = False) -> None:
     """Show one agent, and what has happened to it."""
     _show(Client().ask("GET", _path(agent)), as_json)
+
+
+@agents.command()
+def audit(as_json: AsJson = False) -> None:
+    """Compare what the ledger says is reserved with what the sessions' kernels hold; exit code 1 where they differ. For superadmins."""
+    found = Client().ask("GET", "/v1/ledger/drift")["drift"]
+    if as_json:
+        print_json(found)
+    else:
+        for sentence in found or ["the ledger holds what the kernels do"]:
+            print_line(sentence)
+    raise typer.Exit(1 if found else 0)
 
 
 @agents.command()

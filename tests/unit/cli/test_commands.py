@@ -285,3 +285,12 @@ def test_an_agent_is_taken_out_of_use_and_put_back(
 def test_a_deadline_that_is_none_is_refused_before_anything_is_asked(api: FakeApi, towline: Towline) -> None:
     assert towline("agent", "drain", "a1", "--deadline=soon").code == 2
     assert api.requests == []
+
+
+@pytest.mark.parametrize(("drift", "code"), [([], 0), (["kernel 0 of ses-1 holds nothing"], 1)])
+def test_an_audit_fails_where_the_ledger_has_drifted(
+    api: FakeApi, towline: Towline, drift: list[str], code: int
+) -> None:
+    api.answer("GET", "/v1/ledger/drift", {"drift": drift})
+    done = towline("agent", "audit")
+    assert (done.code, done.out) == (code, f"{(drift or ['the ledger holds what the kernels do'])[0]}\n")
