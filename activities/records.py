@@ -6,7 +6,7 @@ from temporalio import activity
 
 from towline.domain.agents import AgentRecorded, RecordAgent
 from towline.domain.queues import ActivityName
-from towline.domain.records import Admission, Admit, Finish, Finished, Place, Placement, Record
+from towline.domain.records import Admission, Admit, Finish, Freed, Place, Placement, Record
 
 
 class Records(Protocol):
@@ -20,11 +20,11 @@ class Records(Protocol):
         """Let a session on to CREATING, or have it wait for its owner's quotas."""
         ...
 
-    async def record(self, request: Record) -> None:
-        """Write transitions, facts and notes."""
+    async def record(self, request: Record) -> Freed:
+        """Write transitions, facts and notes; what kernels that are to be placed anew held is free."""
         ...
 
-    async def finish(self, request: Finish) -> Finished:
+    async def finish(self, request: Finish) -> Freed:
         """Write the end and free what was held. Exits of containers that come after the end are stored, too: a log's tail
         is kept, the status stays."""
         ...
@@ -52,12 +52,12 @@ class RecordActivities:
         return await self._records.admit(request)
 
     @activity.defn(name=ActivityName.RECORD)
-    async def record(self, request: Record) -> None:
+    async def record(self, request: Record) -> Freed:
         """Write transitions, facts and notes."""
-        await self._records.record(request)
+        return await self._records.record(request)
 
     @activity.defn(name=ActivityName.FINISH)
-    async def finish(self, request: Finish) -> Finished:
+    async def finish(self, request: Finish) -> Freed:
         """Write the end and free what was held."""
         return await self._records.finish(request)
 

@@ -1,15 +1,19 @@
 """Writing down what the session workflow has decided: records, search attributes, current details."""
 
 from collections.abc import Iterable
+from typing import Any, Final
 
 from temporalio import workflow
 
 from towline.domain.lifecycle import Status, Transition
 from towline.domain.queues import ActivityName, Signal, session_workflow_id
-from towline.domain.records import Admission, Admit, Finish, Finished, Place, Placement, Record
+from towline.domain.records import Admission, Admit, Finish, Freed, Place, Placement, Record
 from workflows import options
 from workflows.display import Display, details_of
 from workflows.state import Ending, SessionState
+
+_FREED: Final[Any] = Freed | None
+"""What `record` answers. In a history that is older than this answer it is nothing."""
 
 
 class Chronicle:
@@ -46,12 +50,16 @@ class Chronicle:
         return admission.admitted
 
     async def write(self) -> None:
-        """Write down what is unwritten."""
+        """Write down what is unwritten. Wakes who waited for what was given back with it."""
         if not self._state.unwritten:
             return
         record = self._take_record()
         self._show()
-        await workflow.execute_local_activity(ActivityName.RECORD, record, **options.RECORDS)
+        freed: Freed | None = await workflow.execute_local_activity(
+            ActivityName.RECORD, record, result_type=_FREED, **options.RECORDS
+        )
+        if freed is not None:
+            await wake(freed.woken)
 
     def _take_record(self) -> Record:
         unwritten = self._state.take_unwritten()
@@ -75,8 +83,8 @@ class Chronicle:
             why=ending.why,
         )
         self._show()
-        finished: Finished = await workflow.execute_local_activity(
-            ActivityName.FINISH, finish, result_type=Finished, **options.RECORDS
+        finished: Freed = await workflow.execute_local_activity(
+            ActivityName.FINISH, finish, result_type=Freed, **options.RECORDS
         )
         await wake(finished.woken)
 

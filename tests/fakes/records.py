@@ -9,6 +9,7 @@ from tests.fakes.recorded_session import NOTHING, RecordedSession, new_kernel
 from towline.domain.agents import AgentRecorded, AgentStatus, RecordAgent
 from towline.domain.lifecycle import (
     FINAL,
+    QUOTA_COUNTED,
     Reason,
     Status,
     Transition,
@@ -20,7 +21,7 @@ from towline.domain.records import (
     Admission,
     Admit,
     Finish,
-    Finished,
+    Freed,
     Place,
     Placement,
     Record,
@@ -127,11 +128,11 @@ class MemoryRecords:
             session.apply(Transition(kernel=kernel, from_status=Status.PREPARED, to_status=Status.CREATING))
         return Admission(admitted=True)
 
-    async def record(self, request: Record) -> None:
+    async def record(self, request: Record) -> Freed:
         """Write transitions, facts and notes."""
         session = self._sessions.get(request.session_id)
         if session is None:
-            return
+            return Freed()
         for step in request.transitions:
             session.apply(step)
         session.give_back()
@@ -140,12 +141,15 @@ class MemoryRecords:
         for note in request.notes:
             session.note(note)
         session.waits += request.pulls
+        if any(step.to_status is Status.PENDING or step.from_status in QUOTA_COUNTED for step in request.transitions):
+            return Freed(woken=self._admissible(self._waiting_for(session.spec.owner_id)) + self._who_may_fit())
+        return Freed()
 
-    async def finish(self, request: Finish) -> Finished:
+    async def finish(self, request: Finish) -> Freed:
         """Write the end and free what was held."""
         session = self._sessions.get(request.session_id)
         if session is None:
-            return Finished()
+            return Freed()
         was_final = session.status in FINAL
         actor = request.actor.name if request.actor else None
         for step in request.transitions:
@@ -153,7 +157,7 @@ class MemoryRecords:
         for exit_ in request.exits:
             session.take_exit(exit_)
         if session.status not in FINAL:
-            return Finished()
+            return Freed()
         if not was_final:
             session.reason, session.message = request.reason, request.message
             session.ended_by, session.ended_why = actor, request.why
@@ -161,7 +165,7 @@ class MemoryRecords:
         admitted = self._admissible(self._waiting_for(session.spec.owner_id))
         dependents = (one.spec for one in self._sessions.values() if one.reason is Reason.DEPENDENCY)
         waiting = tuple(one.session_id for one in dependents if request.session_id in one.depends_on)
-        return Finished(woken=admitted + self._who_may_fit() + waiting)
+        return Freed(woken=admitted + self._who_may_fit() + waiting)
 
     async def record_agent(self, request: RecordAgent) -> AgentRecorded:
         """Write the agent's presence."""

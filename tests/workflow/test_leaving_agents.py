@@ -90,6 +90,15 @@ class TestBeforeItRuns:
         assert fleet.world.records.path(spec.session_id).count(S.PENDING) == 1
         assert fleet.world.containers.containers[spec.session_id, 0].agent_id == "a1"
 
+    async def test_who_waits_for_its_place_is_woken(self, fleet: Fleet) -> None:
+        fleet.world.records.capacity = 1
+        leaving, waiting = await pulling(fleet), fleet.spec()
+        await fleet.start(waiting)
+        await eventually(lambda: fleet.world.records.waiting == [waiting.session_id], timeout=10)
+        await fleet.tell(leaving, await lost(fleet))
+        await eventually(lambda: waiting.session_id in fleet.world.records.holding, timeout=10)
+        await eventually(lambda: fleet.world.records.waiting == [leaving.session_id], timeout=10)
+
     async def test_it_is_placed_only_so_often(self, fleet: Fleet) -> None:
         spec = await pulling(fleet)
         for placement in range(1, options.PLACEMENTS_MAX + 1):

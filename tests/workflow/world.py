@@ -10,7 +10,7 @@ from towline.domain.containers import ContainerExit, EndContainer, LogPage, Read
 from towline.domain.lifecycle import FINAL, Reason, Status, Transition, session_status_of
 from towline.domain.progress import PullPhase, PullProgress, Verdict
 from towline.domain.pulling import CheckAndPull, CheckImage, ImageCheck, PulledImage, PullWait
-from towline.domain.records import Admission, Admit, Finish, Finished, Note, Place, Placement, Record
+from towline.domain.records import Admission, Admit, Finish, Freed, Note, Place, Placement, Record
 from towline.errors import EngineError
 
 DIGEST = "sha256:" + "a" * 64
@@ -168,18 +168,22 @@ class FakeRecords:
         )
         return Admission(admitted=True)
 
-    async def record(self, request: Record) -> None:
+    async def record(self, request: Record) -> Freed:
         self._apply(request.session_id, request.transitions)
         self.notes.setdefault(request.session_id, []).extend(request.notes)
         self.waits.setdefault(request.session_id, []).extend(request.pulls)
+        if any(step.to_status is Status.PENDING for step in request.transitions):
+            self.holding.discard(request.session_id)
+            return Freed(woken=tuple(self.waiting[:1]))
+        return Freed()
 
-    async def finish(self, request: Finish) -> Finished:
+    async def finish(self, request: Finish) -> Freed:
         self.statuses.setdefault(request.session_id, dict.fromkeys(range(len(self.agents)), Status.PENDING))
         self._apply(request.session_id, request.transitions)
         self.finishes.setdefault(request.session_id, []).append(request)
         self.holding.discard(request.session_id)
         self.running.discard(request.session_id)
-        return Finished(woken=tuple(self.waiting[:1]))
+        return Freed(woken=tuple(self.waiting[:1]))
 
     async def record_agent(self, request: RecordAgent) -> AgentRecorded:
         self.agents_seen.append(request)

@@ -59,7 +59,8 @@ WAITS: Final = "waits"
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """Transitions, in order, with the facts and notes that belong to them. A step whose `from` is no longer so is dropped."""
+    """Transitions, in order, with the facts and notes that belong to them. A step whose `from` is no longer so is dropped. What
+    a kernel held that is to be placed anew is freed in the same transaction."""
 
     session_id: str
     transitions: tuple[Transition, ...] = ()
@@ -102,7 +103,7 @@ class Finish:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finished:
+class Freed:
     """`woken`: sessions waiting for capacity, for their quota or for the one that has ended, in the order in which they shall
     try again."""
 

@@ -9,10 +9,10 @@ from sqlmodel import col
 
 from towline.domain.agents import AgentRecorded, AgentStatus, RecordAgent
 from towline.domain.containers import ContainerExit
-from towline.domain.lifecycle import FINAL, Reason, Status, Transition
+from towline.domain.lifecycle import FINAL, QUOTA_COUNTED, Reason, Status, Transition
 from towline.domain.placement import Choice, choose
 from towline.domain.preconditions import hindrance
-from towline.domain.records import Abandon, Admission, Admit, Finish, Finished, KernelFacts, Place, Placement, Record
+from towline.domain.records import Abandon, Admission, Admit, Finish, Freed, KernelFacts, Place, Placement, Record
 from towline.store.agents import record_presence
 from towline.store.database import Database
 from towline.store.dependencies import dependencies_of, dependents_of
@@ -89,20 +89,23 @@ class StoreRecords:
             await journal.announce()
         return Admission(admitted=True)
 
-    async def record(self, request: Record) -> None:
+    async def record(self, request: Record) -> Freed:
         """Write transitions, facts and notes; what is written already is passed over."""
         async with self._database.transaction() as tx:
             journal = await Journal.open(tx, request.session_id)
-            if journal is not None:
-                await _write(tx, journal, request)
-                await journal.announce()
+            if journal is None:
+                return Freed()
+            await _write(tx, journal, request)
+            await journal.announce()
+        # Also when this is a repetition: the first answer may never have arrived.
+        return Freed(woken=await self._woken_by(journal.session)) if _frees(request.transitions) else Freed()
 
-    async def finish(self, request: Finish) -> Finished:
+    async def finish(self, request: Finish) -> Freed:
         """Write the end and free what was held, once. Exits that were not known yet are added, also later."""
         async with self._database.transaction() as tx:
             journal = await Journal.open(tx, request.session_id)
             if journal is None:
-                return Finished()
+                return Freed()
             was_final = journal.is_final
             actor = request.actor.name if request.actor else None
             for step in request.transitions:
@@ -116,14 +119,14 @@ class StoreRecords:
                 await give_back(tx, journal)
             await journal.announce()
         # Also when this is a repetition: the first answer may never have arrived.
-        return Finished(woken=await self._woken_by(journal.session)) if journal.is_final else Finished()
+        return Freed(woken=await self._woken_by(journal.session)) if journal.is_final else Freed()
 
-    async def abandon(self, request: Abandon) -> Finished:
+    async def abandon(self, request: Abandon) -> Freed:
         """Write the end of a session whose workflow will not do it any more. One that has ended is left as it is."""
         async with self._database.transaction() as tx:
             journal = await Journal.open(tx, request.session_id)
             if journal is None or journal.is_final:
-                return Finished()
+                return Freed()
             for index, kernel in journal.kernels.items():
                 if (current := Status(kernel.status)) not in FINAL:
                     journal.apply(
@@ -139,7 +142,7 @@ class StoreRecords:
             await leave_all(tx, request.session_id)
             await give_back(tx, journal)
             await journal.announce()
-        return Finished(woken=await self._woken_by(journal.session))
+        return Freed(woken=await self._woken_by(journal.session))
 
     async def record_agent(self, request: RecordAgent) -> AgentRecorded:
         """Write the agent's presence."""
@@ -151,12 +154,12 @@ class StoreRecords:
         woken = await self._who_may_fit() if request.status is AgentStatus.ONLINE else ()
         return AgentRecorded(woken=woken, sessions=sessions)
 
-    async def _woken_by(self, ended: SessionRow) -> tuple[str, ...]:
-        """Who may go on, now that this session has ended."""
+    async def _woken_by(self, session: SessionRow) -> tuple[str, ...]:
+        """Who may go on, now that this session has ended or has given something back."""
         async with self._database.transaction() as tx:
-            await lock_accounts(tx, ended.owner_id)
-            admitted = await admissible(tx, ended.owner_id)
-        return admitted + await self._who_may_fit(ended.id)
+            await lock_accounts(tx, session.owner_id)
+            admitted = await admissible(tx, session.owner_id)
+        return admitted + await self._who_may_fit(session.id if session.status in FINAL else None)
 
     async def _who_may_fit(self, ended_id: str | None = None) -> tuple[str, ...]:
         async with self._placing, self._database.transaction() as tx:
@@ -176,13 +179,21 @@ async def _write(tx: AsyncSession, journal: Journal, record: Record) -> None:
     for step in record.transitions:
         journal.apply(step)
     _forget_places(journal, record.transitions)
-    if any(step.to_status in GIVES_BACK for step in record.transitions):
+    if _frees(record.transitions):
         await give_back(tx, journal)
     for facts in record.facts:
         _take_facts(journal.kernels.get(facts.kernel), facts)
     for note in record.notes:
         await journal.note(note)
     await record_waits(tx, record.session_id, record.pulls)
+
+
+def _frees(steps: Sequence[Transition]) -> bool:
+    """Whether others may get on after these steps: a place is given back, or does not count against a quota any more."""
+    return any(
+        step.to_status in GIVES_BACK or (step.from_status in QUOTA_COUNTED and step.to_status not in QUOTA_COUNTED)
+        for step in steps
+    )
 
 
 def _forget_places(journal: Journal, steps: Sequence[Transition]) -> None:

@@ -11,7 +11,7 @@ from tests.fakes.records import MemoryRecords
 from towline.domain.agents import AgentRecorded, RecordAgent
 from towline.domain.placement import AgentRoom
 from towline.domain.quotas import Quota, Subject
-from towline.domain.records import Admission, Admit, Finish, Finished, Place, Placement, Record
+from towline.domain.records import Admission, Admit, Finish, Freed, Place, Placement, Record
 from towline.domain.sessions import SessionSpec
 from towline.store.database import Database
 from towline.store.ledger import rooms
@@ -31,9 +31,9 @@ class Recorder(Protocol):
 
     async def set_quota(self, user_id: str, quota: Quota) -> None: ...
 
-    async def record(self, request: Record) -> None: ...
+    async def record(self, request: Record) -> Freed: ...
 
-    async def finish(self, request: Finish) -> Finished: ...
+    async def finish(self, request: Finish) -> Freed: ...
 
     async def record_agent(self, request: RecordAgent) -> AgentRecorded: ...
 

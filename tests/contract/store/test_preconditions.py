@@ -7,7 +7,7 @@ from tests.contract.store.conftest import Recorder, added
 from tests.contract.store.specs import S, end, online, running, spec
 from towline.domain.containers import ContainerExit
 from towline.domain.lifecycle import Reason
-from towline.domain.records import Finished, Place
+from towline.domain.records import Freed, Place
 
 
 class TestPreconditions:
@@ -62,7 +62,7 @@ class TestPreconditions:
             assert (answer.never, answer.reason) == (True, Reason.DEPENDENCY_FAILED)
             assert why in answer.message
 
-    async def _exits(self, recorder: Recorder, session_id: str, *, code: int) -> Finished:
+    async def _exits(self, recorder: Recorder, session_id: str, *, code: int) -> Freed:
         assert (await recorder.place(Place(session_id=session_id))).agents
         await recorder.record(running(session_id))
         step = end(session_id, S.RUNNING, S.TERMINATED, reason=Reason.EXITED)

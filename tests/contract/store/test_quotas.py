@@ -34,6 +34,15 @@ async def status(recorder: Recorder, one: SessionSpec) -> tuple[S, Reason | None
 
 
 class TestOneUser:
+    async def test_who_falls_back_from_creating_wakes_who_waits_for_the_quota(self, recorder: Recorder) -> None:
+        await recorder.set_quota(OWNER, Quota(sessions=1))
+        first, second = spec(), spec()
+        assert (await prepared(recorder, first)).admitted
+        assert not (await prepared(recorder, second)).admitted
+        back = Record(session_id=first.session_id, transitions=steps(S.CREATING, S.PREPARING))
+        assert (await recorder.record(back)).woken == (second.session_id,)
+        assert (await admit(recorder, second)).admitted
+
     async def test_without_a_quota_goes_on(self, recorder: Recorder) -> None:
         one = spec(kernels=2)
         assert (await prepared(recorder, one)).admitted

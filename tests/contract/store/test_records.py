@@ -164,6 +164,16 @@ class TestTurns:
         assert (await recorder.record_agent(labelled)).woken == (asking,)
         assert (await recorder.place(Place(session_id=asking))).agents == ("a2",)
 
+    async def test_who_leaves_its_agents_wakes_those_whom_its_other_places_fit(self, recorder: Recorder) -> None:
+        await recorder.record_agent(online("a2"))
+        leaving = await placed(recorder, spec(gib=8, kernels=2, cluster_mode=ClusterMode.MULTI_AGENT))
+        [waiting] = await added(recorder, spec(gib=8))
+        assert (await recorder.place(Place(session_id=waiting))).reason is Reason.NO_CAPACITY
+        await recorder.record_agent(RecordAgent(facts=online("a2").facts, status=AgentStatus.LOST))
+        back = tuple(step for kernel in (0, 1) for step in steps(S.PREPARING, S.PENDING, kernel=kernel))
+        assert (await recorder.record(Record(session_id=leaving, transitions=back))).woken == (waiting,)
+        assert (await recorder.place(Place(session_id=waiting))).agents == ("a1",)
+
     async def test_a_lost_agent_wakes_nobody(self, recorder: Recorder) -> None:
         [waiting] = await added(recorder, spec())
         await recorder.place(Place(session_id=waiting))

@@ -5,7 +5,7 @@ import asyncio
 from typing import Any
 
 import hypothesis.strategies as st
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from sqlalchemy import text
 
 from tests.contract.store.town import AGENTS, NAMES, Happening, Town
@@ -65,7 +65,7 @@ async def _live(postgres_url: str, rounds: list[list[Happening]]) -> None:
         await database.close()
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None)
 @given(rounds=st.lists(AT_ONCE, min_size=4, max_size=14))
 def test_the_records_stay_sound(postgres_url: str, rounds: list[list[Happening]]) -> None:
     asyncio.run(_live(postgres_url, rounds))

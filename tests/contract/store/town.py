@@ -176,7 +176,8 @@ class Town:
         await self._ask(life)
 
     async def _record(self, life: Life, to: S) -> None:
-        await self._records.record(Record(session_id=life.id, transitions=tuple(self._steps(life, to))))
+        freed = await self._records.record(Record(session_id=life.id, transitions=tuple(self._steps(life, to))))
+        self._wake(freed.woken)
         life.status = to
 
     async def _finish(self, life: Life, finish: Finish) -> None:
