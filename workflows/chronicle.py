@@ -34,6 +34,7 @@ class Chronicle:
             kernel.status = Status.PREPARING
         self._state.waits_for = "" if placement.agents else placement.message
         self._show()
+        await wake(placement.woken)
         return placement
 
     async def admit(self) -> bool:

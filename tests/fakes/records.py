@@ -26,7 +26,7 @@ from towline.domain.records import (
     Placement,
     Record,
 )
-from towline.domain.sessions import Resources, SessionSpec
+from towline.domain.sessions import Kind, Resources, SessionSpec
 from towline.store.specs import wish_of
 from towline.store.views import EventView, LogTailView, SessionView
 
@@ -233,8 +233,8 @@ class MemoryRecords:
         return who_fits(waiting, self.rooms(), limit=_WOKEN_MAX)
 
 
-def _turn(session: RecordedSession) -> tuple[int, int]:
-    return -session.spec.priority, session.turn
+def _turn(session: RecordedSession) -> tuple[bool, int, int]:
+    return session.spec.kind is not Kind.INTERACTIVE, -session.spec.priority, session.turn
 
 
 def _less(room: AgentRoom, each: Resources) -> AgentRoom:

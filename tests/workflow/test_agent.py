@@ -71,7 +71,7 @@ class TestItsSessions:
         host.world.records.agents = (host.agent_id,)
         spec = Fleet(client=host.env.client, world=host.world, env=host.env).spec()
         await start_session(host.env.client, spec)
-        await eventually(lambda: spec.session_id in host.world.records.holding, timeout=10)
+        await eventually(lambda: spec.session_id in host.world.records.holding, timeout=30)
         handle = host.env.client.get_workflow_handle(f"session/{spec.session_id}")
         yield handle
         await handle.terminate()
@@ -91,7 +91,7 @@ class TestItsSessions:
             await host.claim(boot_id)
             async with host.serving(boot_id):
                 await host.becomes(AgentStatus.ONLINE, boot_id)
-                await eventually(lambda: self.is_told(session, told), timeout=10)  # noqa: B023 (called in this round)
+                await eventually(lambda: self.is_told(session, told), timeout=30)  # noqa: B023 (called in this round)
             await host.becomes(AgentStatus.LOST, boot_id)
 
     async def test_are_told_when_its_engine_stays_down(self, host: Host, session: WorkflowHandle[Any, Any]) -> None:
@@ -99,10 +99,10 @@ class TestItsSessions:
         async with host.serving("b1"):
             await host.becomes(AgentStatus.ONLINE, "b1")
             host.world.engine_failure = NO_ENGINE
-            await eventually(lambda: self.is_told(session, ["agent_leave"]), timeout=20)
+            await eventually(lambda: self.is_told(session, ["agent_leave"]), timeout=30)
             await host.becomes(AgentStatus.ENGINE_DOWN, "b1")
             host.world.engine_failure = None
-            await eventually(lambda: self.is_told(session, ["agent_leave", "agent_stay"]), timeout=20)
+            await eventually(lambda: self.is_told(session, ["agent_leave", "agent_stay"]), timeout=30)
 
     async def test_are_told_that_it_is_drained_and_that_it_is_not(
         self, host: Host, session: WorkflowHandle[Any, Any]
@@ -112,9 +112,9 @@ class TestItsSessions:
         async with host.serving("b1"):
             await host.becomes(AgentStatus.ONLINE, "b1")
             await agent.signal(AgentSignal.DRAIN, Drain(actor=ADMIN, why="new disks"))
-            await eventually(lambda: self.is_told(session, ["agent_leave"]), timeout=10)
+            await eventually(lambda: self.is_told(session, ["agent_leave"]), timeout=30)
             await agent.signal(AgentSignal.UNCORDON)
-            await eventually(lambda: self.is_told(session, ["agent_leave", "agent_stay"]), timeout=10)
+            await eventually(lambda: self.is_told(session, ["agent_leave", "agent_stay"]), timeout=30)
 
     async def is_told(self, session: WorkflowHandle[Any, Any], told: list[str]) -> bool:
         return [name for name in await self.heard(session) if name.startswith("agent_")] == told
@@ -142,4 +142,4 @@ class TestTwoWorkersOfOneId:
             await host.becomes(AgentStatus.ONLINE, "b1")
             await host.claim("b2", host="h")
             # Were the first one alive after all, it would be told so as soon as it is to attend.
-            await eventually(superseded.is_set, timeout=20)
+            await eventually(superseded.is_set, timeout=30)

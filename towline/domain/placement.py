@@ -49,6 +49,8 @@ class Wish:
     agent_labels: dict[str, str] | None = None
     agent: str | None = None
     cluster_mode: ClusterMode = ClusterMode.SINGLE_AGENT
+    is_overdue: bool = False
+    """It has waited for long enough that room is to be kept for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +68,8 @@ def choose(wish: Wish, agents: Sequence[AgentRoom], *, ahead: Sequence[Wish] = (
     order of their ids.
 
     `ahead` are the wishes of sessions whose turn comes first: room that they could be given now is not taken from them. One
-    of them that does not fit now keeps nobody waiting.
+    of them that does not fit now keeps nobody waiting, but for the first that is overdue: what is free on the agents where
+    it will fit soonest, as far as can be seen, is kept for it.
     """
     refusal = _never(wish, agents)
     if refusal is not None:
@@ -76,36 +79,62 @@ def choose(wish: Wish, agents: Sequence[AgentRoom], *, ahead: Sequence[Wish] = (
         return Choice(reason=Reason.NO_CAPACITY, message=_none_open(wish, agents))
     if not _assign(wish, open_):
         return Choice(reason=Reason.NO_CAPACITY, message=_no_room(wish, open_) + _others(wish, agents, open_))
-    served, left = _serve(ahead, agents)
-    fitting = [agent for agent in left if not _lacks(wish, agent) and _fits(agent, wish, _together(wish))]
+    before = _serve(ahead, agents)
+    fitting = [agent for agent in before.left if not _lacks(wish, agent) and _fits(agent, wish, _together(wish))]
     assigned = _assign(wish, fitting)
     if not assigned:
-        return Choice(reason=Reason.NO_CAPACITY, message=_after(wish, len(served)) + _others(wish, agents, open_))
+        return Choice(
+            reason=Reason.NO_CAPACITY,
+            message=_after(wish, len(before.served) + before.keeps) + _others(wish, agents, open_),
+        )
     return Choice(agents=assigned, message=_why(assigned, len(fitting)) + _others(wish, agents, fitting))
 
 
 def who_fits(waiting: Iterable[tuple[str, Wish]], agents: Sequence[AgentRoom], *, limit: int) -> tuple[str, ...]:
     """The first `limit` of the waiting sessions (id and wish, in their order) that there is room for, one after the other."""
     queue = list(waiting)
-    served, _ = _serve([wish for _, wish in queue], agents, limit=limit)
-    return tuple(queue[index][0] for index in served)
+    turn = _serve([wish for _, wish in queue], agents, limit=limit)
+    return tuple(queue[index][0] for index in turn.served)
 
 
-def _serve(
-    wishes: Sequence[Wish], agents: Sequence[AgentRoom], *, limit: int | None = None
-) -> tuple[list[int], list[AgentRoom]]:
-    """Give room to each wish that fits, in order: the indexes of those that got some, and the open agents with what room is left."""
+@dataclass(frozen=True, kw_only=True)
+class _Turn:
+    """The indexes of the wishes that got room, the open agents with what is left of it, and whether some is kept for one."""
+
+    served: Sequence[int]
+    left: Sequence[AgentRoom]
+    keeps: bool
+
+
+def _serve(wishes: Sequence[Wish], agents: Sequence[AgentRoom], *, limit: int | None = None) -> _Turn:
+    """Give room to each wish that fits, in order."""
     rooms = {agent.agent_id: agent for agent in agents if agent.is_open}
     served: list[int] = []
+    keeps = False
     for index, wish in enumerate(wishes):
         if limit is not None and len(served) == limit:
             break
-        assigned = _assign(wish, [room for room in rooms.values() if not _lacks(wish, room)])
+        suitable = [room for room in rooms.values() if not _lacks(wish, room)]
+        assigned = _assign(wish, suitable)
         for agent_id in assigned:
             rooms[agent_id] = _less(rooms[agent_id], wish.resources)
         if assigned:
             served.append(index)
-    return served, list(rooms.values())
+        elif wish.is_overdue and not keeps:
+            kept = _kept_for(wish, suitable)
+            keeps = bool(kept)
+            rooms = {agent_id: room for agent_id, room in rooms.items() if agent_id not in kept}
+    return _Turn(served=served, left=list(rooms.values()), keeps=keeps)
+
+
+def _kept_for(wish: Wish, agents: Sequence[AgentRoom]) -> frozenset[str]:
+    """The agents, as few as need be and those with the most room first, on which it will fit once they are empty."""
+    together = _together(wish)
+    able = sorted((agent for agent in agents if _fits(_emptied(agent), wish, together)), key=_most_room_first)
+    for count in range(1, len(able) + 1):
+        if _assign(wish, [_emptied(agent) for agent in able[:count]]):
+            return frozenset(agent.agent_id for agent in able[:count])
+    return frozenset()
 
 
 def _never(wish: Wish, agents: Sequence[AgentRoom]) -> Choice | None:

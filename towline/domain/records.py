@@ -21,7 +21,8 @@ class Place:
 class Placement:
     """Agent ids by kernel index; empty: not now (`reason`, `message` say why), or never where `never` is set.
 
-    Asking again after a success answers the same placement. `ask_at`: before then the answer will be the same.
+    Asking again after a success answers the same placement. `ask_at`: before then the answer will be the same. `woken`: who may
+    get on now, because room that was kept for this session, and that it does not need, is kept no more.
     """
 
     agents: tuple[str, ...] = ()
@@ -29,6 +30,7 @@ class Placement:
     reason: Reason | None = None
     message: str = ""
     ask_at: datetime | None = None
+    woken: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

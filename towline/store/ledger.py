@@ -1,7 +1,8 @@
 """What kernels hold of agents, and who waits for room. Usage is always the sum of the ledger's rows; nothing is cached."""
 
 from collections.abc import Sequence
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Select, and_, func, or_, select, text, tuple_, update
@@ -11,7 +12,7 @@ from sqlmodel import col
 from towline.domain.agents import AgentStatus
 from towline.domain.lifecycle import FINAL, Reason, Status
 from towline.domain.placement import AgentRoom, Wish, who_fits
-from towline.domain.sessions import Resources
+from towline.domain.sessions import Kind, Resources
 from towline.store.journal import Journal
 from towline.store.rows import AgentRow, LedgerRow, SessionRow, utc_now
 from towline.store.specs import WISH_FIELDS, wish_from
@@ -25,6 +26,20 @@ _PLACEMENT_LOCK: Final = 0x746F776C
 TURN_KEPT: Final = timedelta(minutes=5)
 """A waiting session asks again every two minutes. One that has not asked for so long has lost its turn, not its place: its
 workflow is gone or hangs, and it must not keep the others from room that it does not take."""
+
+KEPT_AFTER: Final = timedelta(minutes=5)
+"""So old, a session that does not fit has room kept for it."""
+
+# A literal, as the indexes have it: with a parameter, a prepared plan could not use them.
+_IS_INTERACTIVE: Final = col(SessionRow.kind) == text(f"'{Kind.INTERACTIVE}'")
+
+IN_TURN: Final = (
+    _IS_INTERACTIVE.desc(),
+    col(SessionRow.priority).desc(),
+    col(SessionRow.created_at),
+    col(SessionRow.id),
+)
+"""The order in which sessions that wait are served."""
 
 _AHEAD_MAX: Final = 100
 _WAITING_MAX: Final = 500
@@ -119,21 +134,18 @@ async def give_back(tx: AsyncSession, journal: Journal) -> None:
 
 def in_front_of(session: SessionRow) -> tuple[ColumnElement[bool], ...]:
     """Of sessions that wait: those whose turn comes before this one's, and is not lost."""
-    older = and_(
-        col(SessionRow.priority) == session.priority,
-        tuple_(col(SessionRow.created_at), col(SessionRow.id)) < (session.created_at, session.id),
-    )
+    rank, own_rank = (_IS_INTERACTIVE, SessionRow.priority), (session.kind == Kind.INTERACTIVE, session.priority)
+    older = tuple_(col(SessionRow.created_at), col(SessionRow.id)) < (session.created_at, session.id)
     return (
-        or_(col(SessionRow.priority) > session.priority, older),
+        or_(tuple_(*rank) > own_rank, and_(tuple_(*rank) == own_rank, older)),
         col(SessionRow.updated_at) > utc_now() - TURN_KEPT,
     )
 
 
 async def ahead_of(tx: AsyncSession, session: SessionRow) -> list[Wish]:
-    """What the sessions want that were told to wait and whose turn is before this one's: those of a higher priority, and
-    of the same those that are older."""
-    query = _waiting(_AHEAD_MAX).where(*in_front_of(session))
-    return [wish_from(wish) for _, *wish in await tx.execute(query)]
+    """What the sessions want that were told to wait and whose turn is before this one's: interactive ones, then those of a
+    higher priority, then older ones."""
+    return [wish for _, wish in await _read(tx, _waiting(_AHEAD_MAX).where(*in_front_of(session)))]
 
 
 async def who_may_fit(tx: AsyncSession) -> tuple[str, ...]:
@@ -142,16 +154,30 @@ async def who_may_fit(tx: AsyncSession) -> tuple[str, ...]:
     Call it in a transaction that begins after the one that made room, with the placement lock taken: then a session that
     did not see the room is already known to wait, and two that made room at once see both rooms.
     """
-    waiting = [(id_, wish_from(wish)) for id_, *wish in await tx.execute(_waiting(_WAITING_MAX))]
+    waiting = await _read(tx, _waiting(_WAITING_MAX))
     return who_fits(waiting, await rooms(tx), limit=_WOKEN_MAX) if waiting else ()
+
+
+def is_overdue(session: SessionRow) -> bool:
+    """Whether room is, or was, kept for the session."""
+    return session.created_at < _overdue_since()
 
 
 def _waiting(limit: int) -> Select[Any]:
     # The status is a literal: with a parameter, a prepared plan could not use the partial index.
     wanted = [col(SessionRow.spec)[name] for name in WISH_FIELDS]
     return (
-        select(col(SessionRow.id), *wanted)
+        select(col(SessionRow.id), col(SessionRow.created_at), *wanted)
         .where(col(SessionRow.status) == text(f"'{Status.PENDING}'"), col(SessionRow.reason) == Reason.NO_CAPACITY)
-        .order_by(col(SessionRow.priority).desc(), col(SessionRow.created_at), col(SessionRow.id))
+        .order_by(*IN_TURN)
         .limit(limit)
     )
+
+
+async def _read(tx: AsyncSession, query: Select[Any]) -> list[tuple[str, Wish]]:
+    limit = _overdue_since()
+    return [(row[0], replace(wish_from(row[2:]), is_overdue=row[1] < limit)) for row in await tx.execute(query)]
+
+
+def _overdue_since() -> datetime:
+    return utc_now() - KEPT_AFTER

@@ -12,7 +12,7 @@ from sqlmodel import col
 from towline.domain.lifecycle import BEFORE_RUNNING, QUOTA_COUNTED, Reason, Status
 from towline.domain.quotas import Account, Quota, Subject, Usage, Waiter, in_turn, shortfalls, usage_of
 from towline.errors import NotFoundError
-from towline.store.ledger import in_front_of
+from towline.store.ledger import IN_TURN, in_front_of
 from towline.store.rows import KernelRow, LedgerRow, QuotaRow, SessionRow, UserRow
 from towline.store.specs import WISH_FIELDS, wish_from
 
@@ -188,7 +188,7 @@ async def _waiting(tx: AsyncSession, owner_id: str | None, *conditions: Any) -> 
             col(SessionRow.reason) == text(f"'{Reason.QUOTA}'"),
             *conditions,
         )
-        .order_by(col(SessionRow.priority).desc(), col(SessionRow.created_at), col(SessionRow.id))
+        .order_by(*IN_TURN)
         .limit(_AHEAD_MAX)
     )
     if owner_id is not None:

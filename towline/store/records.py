@@ -22,6 +22,7 @@ from towline.store.ledger import (
     ahead_of,
     give_back,
     held_by,
+    is_overdue,
     lock_placement,
     reserve,
     rooms,
@@ -52,7 +53,7 @@ class StoreRecords:
             if journal.session.status != Status.PENDING:
                 held = await held_by(tx, request.session_id)
                 if held:
-                    return Placement(agents=tuple(row.agent_id for row in held))
+                    return await _placed(tx, journal, tuple(row.agent_id for row in held))
             if journal.is_final:
                 return Placement(never=True, reason=Reason.INTERNAL, message="the session has ended")
             spec = spec_of(journal.session)
@@ -67,7 +68,7 @@ class StoreRecords:
             reserve(tx, request.session_id, choice.agents, spec.resources)
             _schedule(journal, choice)
             await journal.announce()
-            return Placement(agents=choice.agents)
+            return await _placed(tx, journal, choice.agents)
 
     async def admit(self, request: Admit) -> Admission:
         """Let a session on to CREATING, or have it wait for its owner's quotas. Asked again after a success, answers the same."""
@@ -166,6 +167,10 @@ class StoreRecords:
             await lock_placement(tx)
             dependents = await dependents_of(tx, ended_id) if ended_id else ()
             return await who_may_fit(tx) + dependents
+
+
+async def _placed(tx: AsyncSession, journal: Journal, agents: tuple[str, ...]) -> Placement:
+    return Placement(agents=agents, woken=await who_may_fit(tx) if is_overdue(journal.session) else ())
 
 
 async def _told_to_wait(journal: Journal, placement: Placement) -> Placement:

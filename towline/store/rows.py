@@ -49,6 +49,7 @@ _STATUSES = _listed(Status)
 _ENDED = f"(status IN ({_listed(status for status in Status if status in FINAL)})) = (ended_at IS NOT NULL)"
 _OUTCOMES = _listed(PullOutcome)
 _WAITS = _listed(WaitOutcome)
+_TURN = (text("(kind = 'interactive') DESC"), text("priority DESC"), "created_at", "id")
 _LIMITS = " AND ".join(f"{field.name} >= 0" for field in fields(Quota))
 
 
@@ -123,16 +124,8 @@ class SessionRow(SQLModel, table=True):
         Index("sessions_by_owner", "owner_id", "created_at", "id"),
         Index("sessions_by_status", "status", "created_at", "id"),
         Index("sessions_undispatched", "created_at", postgresql_where=text("dispatched_at IS NULL")),
-        Index(
-            "sessions_by_quota",
-            text("priority DESC"),
-            "created_at",
-            "id",
-            postgresql_where=text("status = 'PREPARED' AND reason = 'quota'"),
-        ),
-        Index(
-            "sessions_by_turn", text("priority DESC"), "created_at", "id", postgresql_where=text("status = 'PENDING'")
-        ),
+        Index("sessions_by_quota", *_TURN, postgresql_where=text("status = 'PREPARED' AND reason = 'quota'")),
+        Index("sessions_by_turn", *_TURN, postgresql_where=text("status = 'PENDING'")),
         Index("sessions_labels", "labels", postgresql_using="gin"),
         Index(
             "sessions_dependents",

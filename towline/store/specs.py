@@ -13,7 +13,7 @@ from towline.store.rows import SessionRow
 _SPEC: Final = TypeAdapter(SessionSpec)
 _WISH: Final = TypeAdapter(Wish)
 
-WISH_FIELDS: Final = tuple(field.name for field in fields(Wish))
+WISH_FIELDS: Final = tuple(field.name for field in fields(Wish) if field.name in SessionSpec.__dataclass_fields__)
 """The parts of a spec that placement looks at; they have the same names there."""
 
 

@@ -11,7 +11,7 @@ from towline.domain.containers import ContainerExit, LogTail
 from towline.domain.lifecycle import Reason, Transition
 from towline.domain.placement import AgentRoom
 from towline.domain.records import WAITS, KernelFacts, Note, Place, Record
-from towline.domain.sessions import Actor, ClusterMode, SessionSpec
+from towline.domain.sessions import Actor, ClusterMode, Kind, SessionSpec
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 PLACED = [S.SCHEDULED, S.PREPARING]
@@ -136,6 +136,19 @@ class TestTurns:
         assert (await recorder.place(Place(session_id=urgent))).agents == ("a1",)
         finished = await recorder.finish(end(urgent, S.PREPARING, S.CANCELLED))
         assert finished.woken == (old,)
+
+    async def test_interactive_ones_come_first_then_priority_then_age(self, recorder: Recorder) -> None:
+        first = await placed(recorder, spec(gib=8))
+        kinds = (Kind.BATCH, Kind.INTERACTIVE, Kind.INTERACTIVE, Kind.INTERACTIVE)
+        waiting = await added(
+            recorder, *(spec(gib=8, kind=kind, priority=p) for kind, p in zip(kinds, (99, 0, 7, 7), strict=True))
+        )
+        for one in waiting:
+            await recorder.place(Place(session_id=one))
+        for one in (waiting[2], waiting[3], waiting[1], waiting[0]):
+            assert (await recorder.finish(end(first, S.PREPARING, S.CANCELLED))).woken == (one,)
+            assert (await recorder.place(Place(session_id=one))).agents == ("a1",)
+            first = one
 
     async def test_all_that_fit_are_woken_and_a_large_one_keeps_no_small_one_waiting(self, recorder: Recorder) -> None:
         first, second = await placed(recorder, spec(gib=2)), await placed(recorder, spec(gib=6))

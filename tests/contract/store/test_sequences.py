@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from sqlalchemy import text
 
 from tests.contract.store.town import AGENTS, NAMES, Happening, Town
-from towline.domain.sessions import ClusterMode
+from towline.domain.sessions import ClusterMode, Kind
 from towline.store.database import Database
 from towline.store.rows import UserRow
 
@@ -19,6 +19,7 @@ SPECS = st.fixed_dictionaries(
         "cpu": st.sampled_from([0.5, 1.0, 2.0, 4.0]),
         "kernels": st.integers(1, 3),
         "cluster_mode": st.sampled_from(ClusterMode),
+        "kind": st.sampled_from(Kind),
         "priority": st.sampled_from([10, 50]),
     }
 )
@@ -42,7 +43,9 @@ def to_an_agent(name: str, agent_id: str) -> Happening:
 
 HAPPENINGS = st.one_of(
     st.builds(created, SPECS),
-    st.builds(to_a_session, st.sampled_from(["bring_image", "bring_image", "exit", "cancel"]), st.integers(0, 30)),
+    st.builds(
+        to_a_session, st.sampled_from(["bring_image", "bring_image", "exit", "cancel", "grow_old"]), st.integers(0, 30)
+    ),
     st.builds(to_an_agent, st.sampled_from(["lose", "bring_back", "cordon", "uncordon"]), st.sampled_from(AGENTS)),
 )
 AT_ONCE = st.lists(HAPPENINGS, min_size=1, max_size=5)

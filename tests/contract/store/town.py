@@ -6,6 +6,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from sqlalchemy import update
+from sqlmodel import col
+
 from tests.contract.store.specs import OWNER, S, end, online, spec
 from towline.domain.agents import AgentStatus, RecordAgent
 from towline.domain.lifecycle import FINAL, QUOTA_COUNTED, Reason, Transition, session_status_of
@@ -15,9 +18,10 @@ from towline.domain.sessions import SessionSpec
 from towline.store.agents import close_agent, open_agent
 from towline.store.audit import drift
 from towline.store.database import Database
-from towline.store.ledger import rooms, who_may_fit
+from towline.store.ledger import KEPT_AFTER, rooms, who_may_fit
 from towline.store.quotas import admissible, set_quota
 from towline.store.records import StoreRecords
+from towline.store.rows import SessionRow
 from towline.store.sessions import create_session, get_session, mark_dispatched
 
 AGENTS: Final = ("a1", "a2", "a3")
@@ -92,6 +96,12 @@ class Town:
             finish = end(life.id, life.status, to, kernels=life.spec.kernels, reason=Reason.CANCELLED_BY_USER)
             await self._finish(life, finish)
 
+    async def grow_old(self, life: Life) -> None:
+        """It has waited for longer than a session is let wait before room is kept for it."""
+        aged = update(SessionRow).where(col(SessionRow.id) == life.id)
+        async with life.turn, self._database.transaction() as tx:
+            await tx.execute(aged.values(created_at=SessionRow.created_at - 2 * KEPT_AFTER))
+
     async def lose(self, agent_id: str) -> None:
         """Nothing is heard of it any more: who does not run there yet goes elsewhere, who runs there ends."""
         self._online.discard(agent_id)
@@ -156,6 +166,7 @@ class Town:
                     await self._finish(life, end(life.id, S.PENDING, S.ERROR, kernels=life.spec.kernels))
                 elif placement.agents:
                     life.status = S.PREPARING
+                self._wake(placement.woken)
             elif life.status is S.PREPARED:
                 await self._admit(life, ())
 

@@ -63,6 +63,7 @@ def wish(
     pinned: str | None = None,
     group: str | None = None,
     labels: dict[str, str] | None = None,
+    overdue: bool = False,
 ) -> Wish:
     """What a session asks for."""
     return Wish(
@@ -73,6 +74,7 @@ def wish(
         agent=pinned,
         resource_group=group,
         agent_labels=labels,
+        is_overdue=overdue,
     )
 
 
@@ -206,6 +208,28 @@ class TestWhoseTurn:
         agents = [used(agent("a"), gib=4)]
         ahead = [wish(gib=8), wish(pinned="gone"), wish(platform="linux/arm64")]
         assert choose(wish(gib=4), agents, ahead=ahead).agents == ("a",)
+
+    def test_for_one_that_is_overdue_room_is_kept_where_it_fits_soonest(self) -> None:
+        agents = [used(agent("a"), gib=4), used(agent("b"), gib=5), agent("small", gib=4)]
+        ahead = [wish(gib=8, overdue=True)]
+        assert choose(wish(gib=3), agents[:2], ahead=ahead).agents == ("b",)
+        assert choose(wish(gib=4), agents, ahead=ahead).agents == ("small",)
+        choice = choose(wish(gib=4), agents[:2], ahead=ahead)
+        assert choice.message == "needs 1 cores, 4294967296 bytes; what is free goes to 1 session that came before"
+
+    def test_and_for_one_of_them_only_on_as_few_agents_as_need_be(self) -> None:
+        agents = [used(agent(name), gib=1) for name in ("a", "b", "c", "d")]
+        ahead = [wish(gib=8, kernels=2, mode=MULTI, overdue=True), wish(gib=8, overdue=True)]
+        assert choose(wish(gib=1), agents, ahead=ahead).agents == ("c",)
+        pinned = [wish(gib=9, overdue=True), wish(gib=8, pinned="d", overdue=True)]
+        assert choose(wish(gib=1, pinned="d"), agents, ahead=pinned).agents == ()
+
+    def test_who_fits_leaves_it_what_is_kept(self) -> None:
+        agents = [used(agent("a"), gib=4), used(agent("b"), gib=5)]
+        waiting = [("large", wish(gib=8, overdue=True)), ("first", wish(gib=4)), ("second", wish(gib=3))]
+        assert who_fits(waiting, agents, limit=9) == ("second",)
+        assert who_fits(waiting[1:], agents, limit=9) == ("first", "second")
+        assert who_fits(waiting, [agent("a"), agents[1]], limit=9) == ("large", "second")
 
     def test_nor_does_one_that_would_need_a_closed_agent(self) -> None:
         agents = [agent("a"), replace(agent("b"), cordoned=True)]
