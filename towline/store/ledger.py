@@ -163,7 +163,7 @@ def is_overdue(session: SessionRow) -> bool:
     return session.created_at < _overdue_since()
 
 
-def _waiting(limit: int) -> Select[Any]:
+def _waiting(limit: int) -> Select[*tuple[Any, ...]]:
     # The status is a literal: with a parameter, a prepared plan could not use the partial index.
     wanted = [col(SessionRow.spec)[name] for name in WISH_FIELDS]
     return (
@@ -174,7 +174,7 @@ def _waiting(limit: int) -> Select[Any]:
     )
 
 
-async def _read(tx: AsyncSession, query: Select[Any]) -> list[tuple[str, Wish]]:
+async def _read(tx: AsyncSession, query: Select[*tuple[Any, ...]]) -> list[tuple[str, Wish]]:
     limit = _overdue_since()
     return [(row[0], replace(wish_from(row[2:]), is_overdue=row[1] < limit)) for row in await tx.execute(query)]
 
