@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from bench.placement import placing
 from bench.pulls import crowding, responsiveness
 from bench.starts import Starter, compare
 from tests.acceptance.stack import running_stack
@@ -22,6 +23,7 @@ COLD_RUNS = 9
 
 def measure(work: Path) -> Iterator[str]:
     """Run everything on engines, a registry and stacks of our own; a table at a time."""
+    yield table(_FIGURES, [figure.row() for figure in placing()])
     with classic_engine(work) as engine, RegistryProcess(work / "registry") as registry:
         client = engine.client().api
         small = push(registry.host, "bench/small", "1", ImageRecipe(layers=(Layer.busybox(),))).reference

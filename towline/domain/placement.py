@@ -71,14 +71,9 @@ def choose(wish: Wish, agents: Sequence[AgentRoom], *, ahead: Sequence[Wish] = (
     of them that does not fit now keeps nobody waiting, but for the first that is overdue: what is free on the agents where
     it will fit soonest, as far as can be seen, is kept for it.
     """
-    refusal = _never(wish, agents)
-    if refusal is not None:
-        return refusal
     open_ = [agent for agent in agents if agent.is_open and not _lacks(wish, agent)]
-    if not open_:
-        return Choice(reason=Reason.NO_CAPACITY, message=_none_open(wish, agents))
     if not _assign(wish, open_):
-        return Choice(reason=Reason.NO_CAPACITY, message=_no_room(wish, open_) + _others(wish, agents, open_))
+        return _never(wish, agents) or _not_now(wish, agents, open_)
     before = _serve(ahead, agents)
     fitting = [agent for agent in before.left if not _lacks(wish, agent) and _fits(agent, wish, _together(wish))]
     assigned = _assign(wish, fitting)
@@ -262,10 +257,14 @@ def _why(assigned: tuple[str, ...], fitting: int) -> str:
     return f"{names}: the most room of {fitting} fitting agent{'' if fitting == 1 else 's'}"
 
 
-def _none_open(wish: Wish, agents: Sequence[AgentRoom]) -> str:
-    if not agents:
-        return "no agent has registered yet"
-    return "no fitting agent is online and open for new work" + _others(wish, agents, ())
+def _not_now(wish: Wish, agents: Sequence[AgentRoom], open_: Sequence[AgentRoom]) -> Choice:
+    if open_:
+        why = _no_room(wish, open_) + _others(wish, agents, open_)
+    elif agents:
+        why = "no fitting agent is online and open for new work" + _others(wish, agents, ())
+    else:
+        why = "no agent has registered yet"
+    return Choice(reason=Reason.NO_CAPACITY, message=why)
 
 
 def _others(wish: Wish, agents: Sequence[AgentRoom], considered: Sequence[AgentRoom]) -> str:
