@@ -13,8 +13,9 @@ IsWanted = Callable[[str, int], Awaitable[bool]]
 
 
 async def remove_orphans(containers: EngineContainers, is_wanted: IsWanted) -> list[OurContainer]:
-    """Remove what is not wanted, and the networks of such sessions, and answer which containers are gone. Only containers with this fleet's and this agent's labels are looked
-    at. What the engine refuses to remove is tried again the next time. Raises `EngineError` when there is no list."""
+    """Remove what is not wanted, and the networks of such sessions, and answer which containers are gone. Only what has this
+    fleet's and this agent's labels is looked at. What the engine refuses to remove is tried again the next time. Raises
+    `EngineError` when there is no list."""
     removed: list[OurContainer] = []
     for one in await containers.list_ours():
         # Asked within the turn: a start that comes meanwhile would find this container and count on it.
