@@ -23,11 +23,11 @@ class Chronicle:
         self._state = state
         self._display = Display()
 
-    async def place(self) -> Placement:
+    async def place(self, *, woken: bool) -> Placement:
         """Ask for agents. A success has been recorded with the reservation, in its transaction."""
         spec = self._state.spec
         placement: Placement = await workflow.execute_local_activity(
-            ActivityName.PLACE, Place(session_id=spec.session_id), result_type=Placement, **options.RECORDS
+            ActivityName.PLACE, Place(session_id=spec.session_id, woken=woken), result_type=Placement, **options.RECORDS
         )
         for kernel, agent_id in zip(self._state.kernels, placement.agents, strict=False):
             kernel.agent_id = agent_id
@@ -37,10 +37,10 @@ class Chronicle:
         await wake(placement.woken)
         return placement
 
-    async def admit(self) -> bool:
+    async def admit(self, woken: bool) -> bool:
         """Write down what is unwritten, and ask to go on to CREATING. Yes has been recorded in the same transaction."""
         admission: Admission = await workflow.execute_local_activity(
-            ActivityName.ADMIT, Admit(record=self._take_record()), result_type=Admission, **options.RECORDS
+            ActivityName.ADMIT, Admit(record=self._take_record(), woken=woken), result_type=Admission, **options.RECORDS
         )
         if admission.admitted:
             for kernel in self._state.kernels:
@@ -48,6 +48,7 @@ class Chronicle:
                     kernel.status = Status.CREATING
         self._state.waits_for = admission.message
         self._show()
+        await wake(admission.woken)
         return admission.admitted
 
     async def write(self) -> None:

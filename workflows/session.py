@@ -59,14 +59,14 @@ class Session:
                 await leave_agents(self._state, self._chronicle, moved.leave)
         await self._run_until_exit()
 
-    async def _place(self) -> bool:
+    async def _place(self, woken: bool) -> bool:
         if workflow.info().is_continue_as_new_suggested():
             # It may wait for days, and asks again all the while.
             await workflow.wait_condition(workflow.all_handlers_finished)
             workflow.continue_as_new(self._state)
         # What was said of agents that were left. What is said from here on is meant for the agents that are chosen now.
         self._state.leaving.clear()
-        placement = await self._chronicle.place()
+        placement = await self._chronicle.place(woken=woken)
         self._steps.ask_at = placement.ask_at
         if placement.never:
             self._fail(placement.reason or Reason.CANNOT_EVER_FIT, placement.message)

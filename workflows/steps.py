@@ -42,11 +42,12 @@ class Steps:
         self.ask_at: datetime | None = None
         """Set by who has been told that it is of no use to ask before."""
 
-    async def until_room(self, ask: Callable[[], Awaitable[bool]]) -> None:
-        """Ask until there is room: at once, whenever some has been made, and now and then behind that. Raises as `until`."""
+    async def until_room(self, ask: Callable[[bool], Awaitable[bool]]) -> None:
+        """Ask until there is room: at once, whenever some has been made (then with True), and now and then behind that. Raises
+        as `until`."""
         while True:
-            self.room_made = False
-            if await ask():
+            woken, self.room_made = self.room_made, False
+            if await ask(woken):
                 return
             again = options.CAPACITY_RECHECK if self.ask_at is None else self.ask_at - workflow.now()
             await self.until(lambda: self.room_made, timeout=max(again, _AT_LEAST))

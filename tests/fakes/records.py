@@ -102,7 +102,8 @@ class MemoryRecords:
             return session.told(hindered)
         choice = choose(wish_of(session.spec), self.rooms(), ahead=self._ahead_of(session))
         if not choice.agents:
-            return session.told(Placement(never=choice.never, reason=choice.reason, message=choice.message))
+            told = session.told(Placement(never=choice.never, reason=choice.reason, message=choice.message))
+            return replace(told, woken=self._who_may_fit()) if request.woken else told
         session.held = dict(enumerate(choice.agents))
         for kernel, agent_id in session.held.items():
             session.take(kernel, agent_id=agent_id)
@@ -123,7 +124,8 @@ class MemoryRecords:
             ahead = [one for one in self._waiting_for(session.spec.owner_id) if _turn(one) < _turn(session)]
             if session.spec.session_id not in self._admissible([*ahead, session]):
                 session.wait(Reason.QUOTA, "the quota is used up")
-                return Admission(admitted=False, message=session.message)
+                others = self._admissible(self._waiting_for(session.spec.owner_id)) if request.woken else ()
+                return Admission(admitted=False, message=session.message, woken=others)
         for kernel in prepared:
             session.apply(Transition(kernel=kernel, from_status=Status.PREPARED, to_status=Status.CREATING))
         return Admission(admitted=True)

@@ -93,11 +93,16 @@ class TestBeforeItRuns:
     async def test_who_waits_for_its_place_is_woken(self, fleet: Fleet) -> None:
         fleet.world.records.capacity = 1
         leaving, waiting = await pulling(fleet), fleet.spec()
-        await fleet.start(waiting)
+        handle = await fleet.start(waiting)
         await eventually(lambda: fleet.world.records.waiting == [waiting.session_id], timeout=10)
         await fleet.tell(leaving, await lost(fleet))
-        await eventually(lambda: waiting.session_id in fleet.world.records.holding, timeout=10)
-        await eventually(lambda: fleet.world.records.waiting == [leaving.session_id], timeout=10)
+
+        async def is_woken() -> None:
+            events = [event async for event in handle.fetch_history_events()]
+            signals = [event.workflow_execution_signaled_event_attributes.signal_name for event in events]
+            assert Signal.CAPACITY_FREED in signals
+
+        await eventually(is_woken, timeout=30)
 
     async def test_it_is_placed_only_so_often(self, fleet: Fleet) -> None:
         spec = await pulling(fleet)

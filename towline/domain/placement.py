@@ -68,8 +68,8 @@ def choose(wish: Wish, agents: Sequence[AgentRoom], *, ahead: Sequence[Wish] = (
     order of their ids.
 
     `ahead` are the wishes of sessions whose turn comes first: room that they could be given now is not taken from them. One
-    of them that does not fit now keeps nobody waiting, but for the first that is overdue: what is free on the agents where
-    it will fit soonest, as far as can be seen, is kept for it.
+    of them that does not fit now keeps nobody waiting, but for the first that is overdue: what is free on the largest agents
+    that could take it is kept for it.
     """
     open_ = [agent for agent in agents if agent.is_open and not _lacks(wish, agent)]
     if not _assign(wish, open_):
@@ -105,7 +105,7 @@ def _serve(wishes: Sequence[Wish], agents: Sequence[AgentRoom], *, limit: int | 
     """Give room to each wish that fits, in order."""
     rooms = {agent.agent_id: agent for agent in agents if agent.is_open}
     served: list[int] = []
-    keeps = False
+    keeps = is_overdue_seen = False
     for index, wish in enumerate(wishes):
         if limit is not None and len(served) == limit:
             break
@@ -115,19 +115,25 @@ def _serve(wishes: Sequence[Wish], agents: Sequence[AgentRoom], *, limit: int | 
             rooms[agent_id] = _less(rooms[agent_id], wish.resources)
         if assigned:
             served.append(index)
-        elif wish.is_overdue and not keeps:
+        elif wish.is_overdue and not is_overdue_seen:
             kept = _kept_for(wish, suitable)
             keeps = bool(kept)
             rooms = {agent_id: room for agent_id, room in rooms.items() if agent_id not in kept}
+        is_overdue_seen = is_overdue_seen or wish.is_overdue
     return _Turn(served=served, left=list(rooms.values()), keeps=keeps)
 
 
 def _kept_for(wish: Wish, agents: Sequence[AgentRoom]) -> frozenset[str]:
-    """The agents, as few as need be and those with the most room first, on which it will fit once they are empty."""
+    """The agents, the largest first and as few as need be, on which it will fit once they are empty.
+
+    Which they are does not depend on what is free: if a placement could move the choice, it would set room free for others
+    whom nobody wakes.
+    """
     together = _together(wish)
-    able = sorted((agent for agent in agents if _fits(_emptied(agent), wish, together)), key=_most_room_first)
+    emptied = sorted(map(_emptied, agents), key=_most_room_first)
+    able = [agent for agent in emptied if _fits(agent, wish, together)]
     for count in range(1, len(able) + 1):
-        if _assign(wish, [_emptied(agent) for agent in able[:count]]):
+        if _assign(wish, able[:count]):
             return frozenset(agent.agent_id for agent in able[:count])
     return frozenset()
 

@@ -12,9 +12,11 @@ from towline.domain.sessions import Actor
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Reserve capacity for every kernel of the session, all or none, and record PENDING → SCHEDULED → PREPARING."""
+    """Reserve capacity for every kernel of the session, all or none, and record PENDING → SCHEDULED → PREPARING. `woken`: it asks
+    because it was told that there is room."""
 
     session_id: str
+    woken: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +24,7 @@ class Placement:
     """Agent ids by kernel index; empty: not now (`reason`, `message` say why), or never where `never` is set.
 
     Asking again after a success answers the same placement. `ask_at`: before then the answer will be the same. `woken`: who may
-    get on now, because room that was kept for this session, and that it does not need, is kept no more.
+    get on now, because room that was counted on for this session, and that it does not need or cannot use, is so no more.
     """
 
     agents: tuple[str, ...] = ()
@@ -73,18 +75,21 @@ class Record:
 
 @dataclass(frozen=True, kw_only=True)
 class Admit:
-    """Write `record`, and then PREPARED → CREATING for all kernels, if the quotas of the session's owner have room for it."""
+    """Write `record`, and then PREPARED → CREATING for all kernels, if the quotas of the session's owner have room for it.
+    `woken`: it asks because it was told that there is room."""
 
     record: Record
+    woken: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Admission:
     """Whether the kernels may be created now; if not, `message` says what there is no room in. Asking again after a success
-    answers the same."""
+    answers the same. `woken`: who may get on now, because this session cannot."""
 
     admitted: bool
     message: str = ""
+    woken: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

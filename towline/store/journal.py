@@ -94,13 +94,14 @@ class Journal:
             return False
         return self.apply(replace(step, from_status=current), actor=actor)
 
-    def wait(self, reason: Reason | None, message: str) -> None:
+    def wait(self, reason: Reason | None, message: str) -> bool:
         """Show why the session is not getting on. An event only when the reason is another one: the sentence's numbers change
-        each time that it asks."""
+        each time that it asks. Returns whether it was one."""
         is_news = self.session.reason != reason
         self.session.reason, self.session.message, self.session.updated_at = reason, message, utc_now()
         if is_news:
             self._event(kind=WAITS, kernel=None, message=message, reason=reason)
+        return is_news
 
     async def note(self, note: Note) -> None:
         """Keep a note, once per key."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
 from sqlalchemy import BigInteger, ColumnElement, Select, and_, func, or_, select, text, tuple_, update
@@ -154,14 +154,20 @@ async def who_may_fit(tx: AsyncSession) -> tuple[str, ...]:
 
 def is_overdue(session: SessionRow) -> bool:
     """Whether room is, or was, kept for the session."""
-    return session.created_at < _overdue_since()
+    return session.created_at < utc_now() - KEPT_AFTER
+
+
+def _is_overdue() -> ColumnElement[bool]:
+    now = utc_now()
+    has_its_turn = col(SessionRow.updated_at) > now - TURN_KEPT
+    return and_(col(SessionRow.created_at) < now - KEPT_AFTER, has_its_turn).label("is_overdue")
 
 
 def _waiting(limit: int) -> Select[*tuple[Any, ...]]:
     # The status is a literal: with a parameter, a prepared plan could not use the partial index.
     wanted = [col(SessionRow.spec)[name] for name in WISH_FIELDS]
     return (
-        select(col(SessionRow.id), col(SessionRow.created_at), *wanted)
+        select(col(SessionRow.id), _is_overdue(), *wanted)
         .where(col(SessionRow.status) == text(f"'{Status.PENDING}'"), col(SessionRow.reason) == Reason.NO_CAPACITY)
         .order_by(*IN_TURN)
         .limit(limit)
@@ -169,9 +175,4 @@ def _waiting(limit: int) -> Select[*tuple[Any, ...]]:
 
 
 async def _read(tx: AsyncSession, query: Select[*tuple[Any, ...]]) -> list[tuple[str, Wish]]:
-    limit = _overdue_since()
-    return [(row[0], replace(wish_from(row[2:]), is_overdue=row[1] < limit)) for row in await tx.execute(query)]
-
-
-def _overdue_since() -> datetime:
-    return utc_now() - KEPT_AFTER
+    return [(row[0], replace(wish_from(row[2:]), is_overdue=row[1])) for row in await tx.execute(query)]

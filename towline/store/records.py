@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -59,12 +60,12 @@ class StoreRecords:
             spec = spec_of(journal.session)
             hindered = hindrance(spec.starts_at, await dependencies_of(tx, spec), utc_now())
             if hindered is not None:
-                return await _told_to_wait(journal, hindered)
+                return await _told_to_wait(tx, journal, hindered)
             ahead = await ahead_of(tx, journal.session)
             choice = choose(wish_of(spec), await rooms(tx), ahead=ahead)
             if not choice.agents:
                 refused = Placement(never=choice.never, reason=choice.reason, message=choice.message)
-                return await _told_to_wait(journal, refused)
+                return await _told_to_wait(tx, journal, refused, was_woken=request.woken)
             reserve(tx, request.session_id, choice.agents, spec.resources)
             _schedule(journal, choice)
             await journal.announce()
@@ -84,7 +85,9 @@ class StoreRecords:
             if prepared and (message := await shortage(tx, journal.session)):
                 journal.wait(Reason.QUOTA, message)
                 await journal.announce()
-                return Admission(admitted=False, message=message)
+                # As with room on agents: others may fit into what it was woken for.
+                woken = await admissible(tx, journal.session.owner_id) if request.woken else ()
+                return Admission(admitted=False, message=message, woken=woken)
             for index in prepared:
                 journal.apply(Transition(kernel=index, from_status=Status.PREPARED, to_status=Status.CREATING))
             await journal.announce()
@@ -173,10 +176,18 @@ async def _placed(tx: AsyncSession, journal: Journal, agents: tuple[str, ...]) -
     return Placement(agents=agents, woken=await who_may_fit(tx) if is_overdue(journal.session) else ())
 
 
-async def _told_to_wait(journal: Journal, placement: Placement) -> Placement:
-    if not placement.never:
-        journal.wait(placement.reason, placement.message)
-        await journal.announce()
+async def _told_to_wait(
+    tx: AsyncSession, journal: Journal, placement: Placement, *, was_woken: bool = False
+) -> Placement:
+    if placement.never:
+        return placement
+    is_news = journal.wait(placement.reason, placement.message)
+    await journal.announce()
+    # The room that it was woken for went to one whose turn is before its own, and others may fit into what is left of it. And one
+    # that is overdue may have room kept for it now, that was kept for another.
+    is_first_look = is_news and placement.reason is Reason.NO_CAPACITY
+    if was_woken or (is_first_look and is_overdue(journal.session)):
+        return replace(placement, woken=await who_may_fit(tx))
     return placement
 
 

@@ -43,6 +43,16 @@ class TestOneUser:
         assert (await recorder.record(back)).woken == (second.session_id,)
         assert (await admit(recorder, second)).admitted
 
+    async def test_who_is_woken_in_vain_wakes_those_whom_the_rest_fits(self, recorder: Recorder) -> None:
+        await recorder.set_quota(OWNER, Quota(cpu=4.0))
+        first, large, small, urgent = spec(cpu=4), spec(cpu=4), spec(), spec(cpu=3, priority=50)
+        assert [(await prepared(recorder, one)).admitted for one in (first, large, small)] == [True, False, False]
+        freed = await recorder.finish(end(first.session_id, S.CREATING, S.CANCELLED))
+        assert freed.woken == (large.session_id,)
+        assert (await prepared(recorder, urgent)).admitted
+        answer = await recorder.admit(Admit(record=Record(session_id=large.session_id), woken=True))
+        assert (answer.admitted, answer.woken) == (False, (small.session_id,))
+
     async def test_without_a_quota_goes_on(self, recorder: Recorder) -> None:
         one = spec(kernels=2)
         assert (await prepared(recorder, one)).admitted

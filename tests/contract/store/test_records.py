@@ -158,6 +158,17 @@ class TestTurns:
         assert (await recorder.finish(end(second, S.PREPARING, S.CANCELLED))).woken == (small[0], small[1])
         assert (await recorder.finish(end(first, S.PREPARING, S.CANCELLED))).woken == (large,)
 
+    async def test_who_is_woken_in_vain_wakes_those_whom_the_rest_fits(self, recorder: Recorder) -> None:
+        first = await placed(recorder, spec(gib=8))
+        large, small = await added(recorder, spec(gib=8), spec(gib=2))
+        for waiting in (large, small):
+            await recorder.place(Place(session_id=waiting))
+        assert (await recorder.finish(end(first, S.PREPARING, S.CANCELLED))).woken == (large,)
+        await placed(recorder, spec(gib=6, priority=50))
+        answer = await recorder.place(Place(session_id=large, woken=True))
+        assert (answer.agents, answer.woken) == ((), (small,))
+        assert (await recorder.place(Place(session_id=small, woken=True))).agents == ("a1",)
+
     async def test_an_agent_that_comes_online_wakes_who_fits_there(self, recorder: Recorder) -> None:
         await recorder.record_agent(RecordAgent(facts=online(gib=16).facts, status=AgentStatus.LOST))
         fitting, pinned, large, arm = await added(

@@ -101,6 +101,8 @@ class Town:
         aged = update(SessionRow).where(col(SessionRow.id) == life.id)
         async with life.turn, self._database.transaction() as tx:
             await tx.execute(aged.values(created_at=SessionRow.created_at - 2 * KEPT_AFTER))
+        # Time tells nobody: room that is kept for this one from now on may have been kept for another.
+        self._wake([one.id for one in self.lives if one.status is S.PENDING])
 
     async def lose(self, agent_id: str) -> None:
         """Nothing is heard of it any more: who does not run there yet goes elsewhere, who runs there ends."""
@@ -126,8 +128,6 @@ class Town:
     async def settle(self) -> None:
         """All who were woken ask again, until nobody is."""
         while woken := [life for life in self.lives if life.woken]:
-            for life in woken:
-                life.woken = False
             await asyncio.gather(*(self._ask(life) for life in woken))
 
     async def is_sound(self) -> None:
@@ -160,20 +160,23 @@ class Town:
     async def _ask(self, life: Life) -> None:
         """What its workflow asks for when it is woken."""
         async with life.turn:
+            woken, life.woken = life.woken, False
             if life.status is S.PENDING:
-                placement = await self._records.place(Place(session_id=life.id))
+                placement = await self._records.place(Place(session_id=life.id, woken=woken))
                 if placement.never:
                     await self._finish(life, end(life.id, S.PENDING, S.ERROR, kernels=life.spec.kernels))
                 elif placement.agents:
                     life.status = S.PREPARING
                 self._wake(placement.woken)
             elif life.status is S.PREPARED:
-                await self._admit(life, ())
+                await self._admit(life, (), woken=woken)
 
-    async def _admit(self, life: Life, steps: Iterable[Transition]) -> None:
+    async def _admit(self, life: Life, steps: Iterable[Transition], *, woken: bool = False) -> None:
         record = Record(session_id=life.id, transitions=tuple(steps))
         life.status = S.PREPARED
-        if (await self._records.admit(Admit(record=record))).admitted:
+        admission = await self._records.admit(Admit(record=record, woken=woken))
+        self._wake(admission.woken)
+        if admission.admitted:
             life.status = S.CREATING
             await self._record(life, S.RUNNING)
 

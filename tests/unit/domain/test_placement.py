@@ -209,20 +209,28 @@ class TestWhoseTurn:
         ahead = [wish(gib=8), wish(pinned="gone"), wish(platform="linux/arm64")]
         assert choose(wish(gib=4), agents, ahead=ahead).agents == ("a",)
 
-    def test_for_one_that_is_overdue_room_is_kept_where_it_fits_soonest(self) -> None:
-        agents = [used(agent("a"), gib=4), used(agent("b"), gib=5), agent("small", gib=4)]
+    def test_for_one_that_is_overdue_room_is_kept_on_the_largest_agent_that_could_take_it(self) -> None:
+        agents = [used(agent("a"), gib=4), used(agent("b", gib=9), gib=6), agent("small", gib=4)]
         ahead = [wish(gib=8, overdue=True)]
-        assert choose(wish(gib=3), agents[:2], ahead=ahead).agents == ("b",)
-        assert choose(wish(gib=4), agents, ahead=ahead).agents == ("small",)
-        choice = choose(wish(gib=4), agents[:2], ahead=ahead)
-        assert choice.message == "needs 1 cores, 4294967296 bytes; what is free goes to 1 session that came before"
+        assert choose(wish(gib=3), agents[:2], ahead=ahead).agents == ("a",)
+        assert choose(wish(gib=4), agents[1:], ahead=ahead).agents == ("small",)
+        choice = choose(wish(gib=1), agents[1:2], ahead=ahead)
+        assert choice.message == "needs 1 cores, 1073741824 bytes; what is free goes to 1 session that came before"
+        assert choose(wish(gib=1), agents[1:2], ahead=[wish(gib=10, overdue=True)]).agents == ("b",)
 
-    def test_and_for_one_of_them_only_on_as_few_agents_as_need_be(self) -> None:
+    def test_and_only_for_the_first_of_them_and_on_as_few_agents_as_need_be(self) -> None:
         agents = [used(agent(name), gib=1) for name in ("a", "b", "c", "d")]
         ahead = [wish(gib=8, kernels=2, mode=MULTI, overdue=True), wish(gib=8, overdue=True)]
         assert choose(wish(gib=1), agents, ahead=ahead).agents == ("c",)
-        pinned = [wish(gib=9, overdue=True), wish(gib=8, pinned="d", overdue=True)]
-        assert choose(wish(gib=1, pinned="d"), agents, ahead=pinned).agents == ()
+        # The first could be given room now, so that none has to be kept; the second has none kept all the same.
+        first_fits = [wish(gib=1, overdue=True), wish(gib=8, overdue=True)]
+        assert choose(wish(gib=7), agents, ahead=first_fits).agents == ("b",)
+
+    def test_a_placement_does_not_move_what_is_kept(self) -> None:
+        ahead = [wish(gib=8, overdue=True)]
+        for on_a, on_b in product(range(1, 8), repeat=2):
+            agents = [used(agent("a"), gib=on_a), used(agent("b"), gib=on_b)]
+            assert choose(wish(), agents, ahead=ahead).agents == ("b",)
 
     def test_who_fits_leaves_it_what_is_kept(self) -> None:
         agents = [used(agent("a"), gib=4), used(agent("b"), gib=5)]
